@@ -1,0 +1,76 @@
+"""Asking, and what became of it."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memorygw import gateway
+from memorygw.api.threads import TurnShape, WarningShape
+from memorygw.api.views import GatewayViewSet, Shape, valid
+
+
+class RunShape(Shape):
+    id = serializers.UUIDField()
+    thread_id = serializers.UUIDField()
+    status = serializers.ChoiceField(["running", "completed", "failed"])
+    pending = serializers.ListField(child=serializers.DictField())
+    memories = serializers.ListField(child=serializers.UUIDField(), help_text="Ids of the facts in its prompt.")
+    usage = serializers.DictField(child=serializers.IntegerField())
+    error = serializers.CharField(allow_null=True)
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        return {
+            "id": instance.id,
+            "thread_id": instance.thread_id,
+            "status": instance.status,
+            "pending": [],
+            "memories": instance.memories,
+            "usage": {"prompt_tokens": instance.prompt_tokens, "completion_tokens": instance.completion_tokens},
+            "error": instance.error or None,
+        }
+
+
+class AnswerShape(Shape):
+    thread_id = serializers.UUIDField()
+    run = RunShape()
+    answer = TurnShape(allow_null=True)
+    turns = TurnShape(many=True)
+    usage = serializers.DictField(child=serializers.IntegerField())
+    warnings = WarningShape(many=True)
+
+
+class Question(serializers.Serializer[Any]):
+    content = serializers.JSONField(help_text="Text or a list of parts.")
+    persona = serializers.CharField(required=False, max_length=100, help_text="An id or a name, for this call.")
+    model = serializers.CharField(required=False, max_length=200)
+    metadata = serializers.DictField(required=False)
+    stream = serializers.BooleanField(required=False)
+    tools = serializers.ListField(required=False)
+
+    def validate_stream(self, value: bool) -> bool:
+        if value:
+            raise ValidationError("Streaming is not available yet.")
+        return value
+
+    def validate_tools(self, value: list[Any]) -> list[Any]:
+        if value:
+            raise ValidationError("Tools are not available yet.")
+        return value
+
+
+class AskViewSet(GatewayViewSet):
+    @extend_schema(request=Question, responses=AnswerShape)
+    def ask(self, request: Request, thread_id: str | None = None) -> Response:
+        question = valid(Question, request.data)
+        question.pop("stream", None), question.pop("tools", None)
+        content = question.pop("content")
+        answer = gateway.ask(*self.caller, content, thread_id=thread_id, **question)
+        return Response(AnswerShape(answer).data)
+
+    @extend_schema(responses=RunShape)
+    def run(self, request: Request, run_id: str) -> Response:
+        return Response(RunShape(gateway.get_run(*self.caller, run_id)).data)

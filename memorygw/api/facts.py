@@ -1,0 +1,82 @@
+"""Facts by key: a person's own edits."""
+
+from typing import Any
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memorygw import gateway
+from memorygw.api.views import GatewayViewSet, Shape, valid
+
+
+class FactShape(Shape):
+    key = serializers.CharField()
+    value = serializers.CharField()
+    updated_at = serializers.DateTimeField()
+    source_thread_id = serializers.UUIDField(allow_null=True)
+    origin = serializers.ChoiceField(["auto", "manual", "tool"])
+
+
+class FactListShape(Shape):
+    items = FactShape(many=True)
+
+
+class FactsTextShape(Shape):
+    text = serializers.CharField(allow_blank=True)
+
+
+class FactValue(serializers.Serializer[Any]):
+    # Blank and too long are the store's to refuse: their errors have numbers.
+    value = serializers.CharField(allow_blank=True, trim_whitespace=False)
+
+
+class KeyedFact(FactValue):
+    key = serializers.CharField(allow_blank=True, trim_whitespace=False)
+
+
+class FactViewSet(GatewayViewSet):
+    @extend_schema(responses=FactListShape)
+    def list(self, request: Request) -> Response:
+        return Response({"items": FactShape(gateway.get_user_facts(*self.caller), many=True).data})
+
+    @extend_schema(request=KeyedFact, responses=FactShape)
+    def put(self, request: Request) -> Response:
+        return self._put(**valid(KeyedFact, request.data))
+
+    @extend_schema(request=FactValue, responses=FactShape)
+    def put_key(self, request: Request, key: str) -> Response:
+        return self._put(key=key, **valid(FactValue, request.data))
+
+    @extend_schema(responses={204: None})
+    def delete_key(self, request: Request, key: str) -> Response:
+        gateway.remove_user_fact(*self.caller, key)
+        return Response(status=204)
+
+    @extend_schema(
+        responses={204: None},
+        parameters=[
+            OpenApiParameter("key", str),
+            OpenApiParameter("all", bool, description="true: forget every fact."),
+        ],
+    )
+    def delete(self, request: Request) -> Response:
+        keys = request.query_params.getlist("key")
+        if len(keys) == 1 and "all" not in request.query_params:
+            gateway.remove_user_fact(*self.caller, keys[0])
+        elif not keys and request.query_params.getlist("all") == ["true"]:
+            gateway.clear_user_facts(*self.caller)
+        else:
+            raise ValidationError({"key": ["Give one key, or all=true."]})
+        return Response(status=204)
+
+    @extend_schema(responses=FactsTextShape)
+    def context(self, request: Request, key: str) -> Response:
+        return Response({"text": gateway.get_facts_text(*self.caller)})
+
+    def _put(self, key: str, value: str) -> Response:
+        if key.strip() in (".", ".."):
+            raise ValidationError({"key": ["Clients fold this away in paths; use another key."]})
+        return Response(FactShape(gateway.upsert_user_fact(*self.caller, key, value)).data)

@@ -1,0 +1,202 @@
+"""Threads, their turns and their memory."""
+
+from typing import Any
+from uuid import UUID
+
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from memorygw import gateway
+from memorygw.api.views import GatewayViewSet, Shape, limit_of, valid
+from memorygw.gateway import MAX_TITLE_CHARS
+
+
+class ThreadShape(Shape):
+    id = serializers.UUIDField()
+    user_id = serializers.CharField()
+    title = serializers.CharField(allow_blank=True)
+    status = serializers.ChoiceField(["OPEN", "AWAITING_HUMAN", "CLOSED"])
+    turn_count = serializers.IntegerField()
+    persona = serializers.CharField(allow_null=True, help_text="Its id.")
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        return {**super().to_representation(instance), "persona": instance.persona_id}
+
+
+class ThreadPageShape(Shape):
+    items = ThreadShape(many=True)
+    has_more = serializers.BooleanField()
+
+
+class TurnShape(Shape):
+    id = serializers.UUIDField()
+    seq = serializers.IntegerField()
+    role = serializers.ChoiceField(["user", "assistant", "tool", "system", "developer"])
+    content = serializers.JSONField(allow_null=True, help_text="Text or a list of parts.")
+    tool_calls = serializers.ListField(child=serializers.DictField(), allow_null=True)
+    tool_call_id = serializers.CharField(allow_null=True)
+    refusal = serializers.CharField(allow_null=True)
+    model = serializers.CharField(allow_blank=True)
+    status = serializers.ChoiceField(["complete", "interrupted"])
+    token_count = serializers.IntegerField()
+    metadata = serializers.DictField()
+    created_at = serializers.DateTimeField()
+
+
+class TurnListShape(Shape):
+    items = TurnShape(many=True)
+
+
+class MemoryShape(Shape):
+    summary = serializers.CharField(allow_blank=True)
+    facts = serializers.ListField(child=serializers.CharField())
+    turn_count = serializers.IntegerField()
+    updated_at = serializers.DateTimeField(allow_null=True)
+
+
+class WarningShape(Shape):
+    code = serializers.ChoiceField(["turns_trimmed", "facts_left_out"])
+    count = serializers.IntegerField()
+
+
+class ContextFactShape(Shape):
+    id = serializers.UUIDField()
+    key = serializers.CharField(allow_blank=True)
+    value = serializers.CharField()
+
+
+class ContextShape(Shape):
+    system = serializers.CharField(allow_blank=True)
+    messages = serializers.ListField(child=serializers.DictField(), help_text="Each with its seq.")
+    notes = serializers.CharField(allow_blank=True)
+    facts = ContextFactShape(many=True)
+    usage = serializers.DictField(child=serializers.IntegerField())
+    warnings = WarningShape(many=True)
+    over_budget = serializers.BooleanField()
+
+    def to_representation(self, instance: Any) -> dict[str, Any]:
+        return {
+            "system": instance.system,
+            "messages": [
+                {**message, "seq": turn.seq} for message, turn in zip(instance.messages, instance.turns, strict=True)
+            ],
+            "notes": instance.notes,
+            "facts": ContextFactShape(instance.facts, many=True).data,
+            "usage": {"prompt_tokens": instance.prompt_tokens, "budget_tokens": instance.budget_tokens},
+            "warnings": WarningShape(instance.warnings, many=True).data,
+            "over_budget": instance.over_budget,
+        }
+
+
+class NewThread(serializers.Serializer[Any]):
+    title = serializers.CharField(required=False, allow_blank=True, max_length=MAX_TITLE_CHARS)
+    persona = serializers.CharField(required=False, max_length=100, help_text="An id or a name.")
+
+
+class ThreadChange(serializers.Serializer[Any]):
+    title = serializers.CharField(required=False, allow_blank=True, max_length=MAX_TITLE_CHARS)
+
+
+class ThreadDeletion(serializers.Serializer[Any]):
+    ids = serializers.JSONField(help_text='A list of ids, or "all".')
+
+    def validate_ids(self, value: Any) -> Any:
+        if value != "all" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+            raise ValidationError('A list of ids, or "all".')
+        return value
+
+
+class ThreadCountsShape(Shape):
+    threads = serializers.IntegerField()
+    turns = serializers.IntegerField()
+
+
+class ContextRequest(serializers.Serializer[Any]):
+    persona = serializers.CharField(required=False, max_length=100)
+    model = serializers.CharField(required=False, max_length=200)
+    query = serializers.CharField(required=False, allow_blank=True)
+    budget_tokens = serializers.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
+
+
+_PAGING = [
+    OpenApiParameter("limit", int, description="1 to 200, 20 when left out."),
+    OpenApiParameter("starting_after", UUID, description="A thread: the adjacent newer ones."),
+    OpenApiParameter("ending_before", UUID, description="A thread: the next older ones."),
+]
+
+
+class ThreadViewSet(GatewayViewSet):
+    @extend_schema(responses=ThreadPageShape, parameters=_PAGING)
+    def list(self, request: Request) -> Response:
+        page = gateway.list_threads(
+            *self.caller,
+            limit=limit_of(request, default=20, most=200),
+            starting_after=request.query_params.get("starting_after"),
+            ending_before=request.query_params.get("ending_before"),
+        )
+        return Response(ThreadPageShape(page).data)
+
+    @extend_schema(request=NewThread, responses={201: ThreadShape})
+    def create(self, request: Request) -> Response:
+        return Response(ThreadShape(gateway.create_thread(*self.caller, **valid(NewThread, request.data))).data, 201)
+
+    @extend_schema(responses=ThreadShape)
+    def retrieve(self, request: Request, thread_id: str) -> Response:
+        return Response(ThreadShape(gateway.get_thread(*self.caller, thread_id)).data)
+
+    @extend_schema(request=ThreadChange, responses=ThreadShape)
+    def partial_update(self, request: Request, thread_id: str) -> Response:
+        change = valid(ThreadChange, request.data)
+        if "title" in change:
+            thread = gateway.rename_thread(*self.caller, thread_id, change["title"])
+        else:
+            thread = gateway.get_thread(*self.caller, thread_id)
+        return Response(ThreadShape(thread).data)
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, thread_id: str) -> Response:
+        thread = gateway.get_thread(*self.caller, thread_id)
+        gateway.delete_threads(*self.caller, [thread.id])
+        return Response(status=204)
+
+    @extend_schema(request=ThreadDeletion, responses=ThreadCountsShape)
+    def delete_many(self, request: Request) -> Response:
+        ids = valid(ThreadDeletion, request.data)["ids"]
+        counts = gateway.delete_threads(*self.caller, ids if ids == "all" else _uuids(ids))
+        return Response(ThreadCountsShape(counts).data)
+
+    @extend_schema(responses=TurnListShape)
+    def turns(self, request: Request, thread_id: str) -> Response:
+        return Response({"items": TurnShape(gateway.get_turns(*self.caller, thread_id), many=True).data})
+
+    @extend_schema(request=ContextRequest, responses=ContextShape)
+    def context(self, request: Request, thread_id: str) -> Response:
+        options = valid(ContextRequest, request.data)
+        # What the query will choose by is recall; until then it has no effect.
+        options.pop("query", None)
+        return Response(ContextShape(gateway.get_context(*self.caller, thread_id, **options)).data)
+
+    @extend_schema(responses=MemoryShape)
+    def memory(self, request: Request, thread_id: str) -> Response:
+        return Response(MemoryShape(gateway.get_thread_memory(*self.caller, thread_id)).data)
+
+    @extend_schema(responses={204: None})
+    def reset_memory(self, request: Request, thread_id: str) -> Response:
+        gateway.reset_thread_memory(*self.caller, thread_id)
+        return Response(status=204)
+
+
+def _uuids(texts: list[str]) -> list[UUID]:
+    """The ids among the texts; what is no id is nobody's thread, and ignored like one."""
+    ids = []
+    for text in texts:
+        try:
+            ids.append(UUID(text))
+        except ValueError:
+            continue
+    return ids

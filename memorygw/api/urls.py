@@ -1,0 +1,47 @@
+"""Every URL of ours; a host includes this module under a prefix of its choice."""
+
+from collections.abc import Callable
+
+from django.db import transaction
+from django.http import HttpResponseBase
+from django.urls import include, path
+
+from memorygw.api import health, schema
+from memorygw.api.asking import AskViewSet
+from memorygw.api.facts import FactViewSet
+from memorygw.api.rights import RightsViewSet
+from memorygw.api.threads import ThreadViewSet
+from memorygw.api.views import GatewayViewSet
+
+app_name = "memorygw"
+
+
+def view(viewset: type[GatewayViewSet], **actions: str) -> Callable[..., HttpResponseBase]:
+    """HTTP methods → actions. Never inside a host's ATOMIC_REQUESTS: a model call must not hold a transaction open."""
+    return transaction.non_atomic_requests(viewset.as_view(dict(actions)))
+
+
+api = [
+    path("threads", view(ThreadViewSet, get="list", post="create")),
+    path("threads/delete", view(ThreadViewSet, post="delete_many")),
+    path("threads/<str:thread_id>", view(ThreadViewSet, get="retrieve", patch="partial_update", delete="destroy")),
+    path("threads/<str:thread_id>/turns", view(ThreadViewSet, get="turns")),
+    path("threads/<str:thread_id>/context", view(ThreadViewSet, post="context")),
+    path("threads/<str:thread_id>/memory", view(ThreadViewSet, get="memory", delete="reset_memory")),
+    path("threads/<str:thread_id>/ask", view(AskViewSet, post="ask")),
+    path("ask", view(AskViewSet, post="ask")),
+    path("runs/<str:run_id>", view(AskViewSet, get="run")),
+    path("facts", view(FactViewSet, get="list", put="put", delete="delete")),
+    path("facts/context", view(FactViewSet, get="context", put="put_key", delete="delete_key"), {"key": "context"}),
+    path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),
+    path("users/forget", view(RightsViewSet, post="forget_by_query")),
+    path("users/<path:user_id>/forget", view(RightsViewSet, post="forget")),
+    path("schema", schema.SchemaView.as_view(), name="schema"),
+    path("docs", schema.DocsView.as_view(), name="docs"),
+]
+
+urlpatterns = [
+    path("api/v1/", include(api)),
+    path("livez", health.livez, name="livez"),
+    path("readyz", health.readyz, name="readyz"),
+]

@@ -1,0 +1,16 @@
+from django.apps import AppConfig
+from django.db.models.signals import post_migrate
+
+# Registers the checks.
+import memorygw.checks  # noqa: F401
+
+
+class MemorygwConfig(AppConfig):
+    name = "memorygw"
+    verbose_name = "Memory gateway"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from memorygw.models import default_tenant
+
+        post_migrate.connect(default_tenant, sender=self)

@@ -1,0 +1,98 @@
+"""System checks: a misspelt or impossible setting is refused at start, with the fix in the hint (rows U117, W15)."""
+
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal, cast, get_args, get_origin
+
+from django.conf import settings
+from django.core import checks
+from django.core.checks import CheckMessage, Error, register
+from django.db import connections
+from django.utils.module_loading import import_string
+
+from memorygw.conf import Conf, Kind, Path, Range, conf, kinds, plain_type
+
+PREFIX = "MEMORYGW_"
+
+
+@register("memorygw")
+def check_names(**_: Any) -> list[CheckMessage]:
+    return [_unknown(name) for name in dir(settings) if name.startswith(PREFIX) and name[len(PREFIX) :] not in kinds()]
+
+
+@register("memorygw")
+def check_values(**_: Any) -> list[CheckMessage]:
+    problems = ((name, _problem(kind, getattr(conf, name))) for name, kind in kinds().items())
+    return [
+        Error(f"{PREFIX}{name} {problem}.", hint=f"The default is {getattr(Conf, name)!r}.", id="memorygw.E002")
+        for name, problem in problems
+        if problem
+    ]
+
+
+@register("memorygw")
+def check_models(**_: Any) -> list[CheckMessage]:
+    return [
+        Error(f"{PREFIX}MODELS[{model!r}] {problem}.", hint="See docs/reference/settings.md.", id="memorygw.E004")
+        for model, options in _entries(conf.MODELS)
+        for problem in _model_problems(options)
+    ]
+
+
+@register("memorygw")
+def check_paths(**_: Any) -> list[CheckMessage]:
+    errors: list[CheckMessage] = []
+    for name, kind in kinds().items():
+        if kind == Path:
+            try:
+                import_string(getattr(conf, name))
+            except (ImportError, AttributeError) as error:
+                errors.append(Error(f"{PREFIX}{name}: {error}", id="memorygw.E003"))
+    return errors
+
+
+@register("memorygw")
+def check_sqlite(**_: Any) -> list[CheckMessage]:
+    """Writers in several threads need IMMEDIATE transactions, or the second one fails instead of waiting."""
+    database = connections["default"].settings_dict
+    if not database["ENGINE"].endswith("sqlite3") or database["OPTIONS"].get("transaction_mode") == "IMMEDIATE":
+        return []
+    hint = 'Set DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20}.'
+    return [checks.Warning("SQLite transactions start without a write lock.", hint=hint, id="memorygw.W001")]
+
+
+def _unknown(name: str) -> CheckMessage:
+    near = get_close_matches(name, [PREFIX + known for known in kinds()], n=1)
+    hint = f"Did you mean {near[0]}?" if near else "See docs/reference/settings.md for the names."
+    return Error(f"Unknown setting {name}.", hint=hint, id="memorygw.E001")
+
+
+def _problem(kind: Kind, value: object) -> str:
+    """What is wrong with a value, or an empty string."""
+    base, origin = plain_type(kind), cast("object", get_origin(kind))
+    allowed = (int, float) if base is float else base
+    if not isinstance(value, allowed) or (isinstance(value, bool) and base is not bool):
+        return f"must be of type {base.__name__}"
+    if origin is Literal and value not in get_args(kind):
+        return f"must be one of {', '.join(get_args(kind))}"
+    if origin is Annotated:
+        bounds = get_args(kind)[1]
+        if isinstance(bounds, Range) and isinstance(value, int | float) and not bounds.holds(value):
+            return f"must be {bounds}"
+    return ""
+
+
+def _entries(models: object) -> Iterable[tuple[str, object]]:
+    return models.items() if isinstance(models, dict) else ()
+
+
+def _model_problems(options: object) -> Iterator[str]:
+    if not isinstance(options, dict):
+        yield "must be an object"
+        return
+    for name, value in options.items():
+        expected = {"context_window": int, "output_reserve": int, "encoding": str, "developer_role": bool}.get(name)
+        if expected is None:
+            yield f"has an unknown entry {name!r}"
+        elif not isinstance(value, expected) or (isinstance(value, int) and not isinstance(value, bool) and value < 1):
+            yield f"has a wrong value for {name!r}"

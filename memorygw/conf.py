@@ -1,0 +1,146 @@
+"""Typed settings: the only reader of ``MEMORYGW_*``.
+
+Every name is read from Django's settings when it is used, never at import, so ``override_settings`` needs no help.
+The annotation says what a value may be; `memorygw.checks` refuses anything else at start (rows U117, W15).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from django.conf import settings
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number; ``zero`` allows 0 as "no limit" below the lower bound."""
+
+    low: float
+    high: float = float("inf")
+    zero: bool = False
+
+    def holds(self, value: float) -> bool:
+        return (self.zero and value == 0) or self.low <= value <= self.high
+
+    def __str__(self) -> str:
+        upper = "" if self.high == float("inf") else f" and at most {self.high:g}"
+        return f"at least {self.low:g}{upper}{', or 0 for no limit' if self.zero else ''}"
+
+
+Positive = Annotated[int, Range(1)]
+Limit = Annotated[int, Range(1, zero=True)]
+Path = Annotated[str, "dotted path"]
+Strategy = Literal["SUMMARY_BUFFER", "SLIDING_WINDOW"]
+
+
+class Conf:
+    """One attribute per setting, with its default. ``conf.MODEL`` reads ``settings.MEMORYGW_MODEL``."""
+
+    # What a host may replace.
+    LLM_CLIENT: Path = "memorygw.llm.openai.OpenAIClient"
+    LLM_OPTIONS: dict[str, Any] = {}
+    TOKENIZER: Path = "memorygw.tokens.TiktokenTokenizer"
+    THREAD_STORE: Path = "threads.store.ThreadStore"
+    USER_MEMORY_STORE: Path = "usermemory.store.UserMemoryStore"
+    WORKING_MEMORY_STORE: Path = "workingmemory.memory.WorkingMemory"
+    IDENTITY: Path = "memorygw.api.auth.session_identity"
+
+    # The model.
+    LLM_BASE_URL: str = ""
+    LLM_API_KEY: str = ""
+    LLM_TIMEOUT_SECONDS: Annotated[float, Range(0.01)] = 60.0
+    LLM_RETRIES: Annotated[int, Range(0)] = 2
+    MODEL: str = "gpt-5.4-mini"
+    CHEAP_MODEL: str = "gpt-5.4-nano"
+    MEMORY_MODEL: str = ""
+    MODELS: dict[str, dict[str, Any]] = {}
+    CONTEXT_WINDOW: Positive = 128_000
+    OUTPUT_RESERVE: Positive = 4_096
+
+    # User memory.
+    EXTRACTION_ENABLED: bool = True
+    INJECTION_ENABLED: bool = True
+    EXTRACT_EVERY_TURNS: Positive = 10
+    MAX_FACTS: Limit = 100
+    MAX_FACT_CHARS: Limit = 200
+    INJECTION_BUDGET_CHARS: Limit = 6_000
+
+    # Working memory.
+    WORKING_MEMORY_ENABLED: bool = True
+    WORKING_MEMORY: Strategy = "SUMMARY_BUFFER"
+    RECENT_TURNS: Positive = 10
+    UPDATE_EVERY_TURNS: Positive = 6
+    NOTES_MAX_CHARS: Positive = 4_000
+    CHAT_HISTORY_RATIO: Annotated[float, Range(0.01, 1)] = 0.7
+
+    # Running it.
+    LEASE_SECONDS: Positive = 300
+    SWEEP_EVERY_SECONDS: Positive = 30
+
+    # Read by the standalone settings module only.
+    BROKER_URL: str = ""
+    DB_POOL_SIZE: Positive = 10
+    HTTPS: bool = False
+
+    def __getattribute__(self, name: str) -> Any:
+        default = super().__getattribute__(name)
+        return getattr(settings, f"MEMORYGW_{name}", default) if name.isupper() else default
+
+
+conf = Conf()
+
+Kind = Any  # what `kinds` gives: a type, or one of the annotations above
+
+
+@cache
+def kinds() -> Mapping[str, Kind]:
+    """Setting name without prefix → its annotation."""
+    return {name: hint for name, hint in get_type_hints(Conf, include_extras=True).items() if name.isupper()}
+
+
+def plain_type(kind: Kind) -> type:
+    """The bare Python type of an annotation: ``Annotated[int, …]`` → int, ``dict[str, Any]`` → dict."""
+    origin: Any = get_origin(kind)
+    if origin is Annotated:
+        return plain_type(get_args(kind)[0])
+    if origin is Literal:
+        return str
+    bare: type = origin or kind
+    return bare
+
+
+def parse(name: str, text: str) -> Any:
+    """The value of setting ``name`` as an environment variable spells it. Raises ValueError when it cannot be read."""
+    kind = plain_type(kinds()[name])
+    if kind is bool:
+        return _parse_bool(text)
+    if kind is dict:
+        return json.loads(text)
+    return kind(text)
+
+
+def _parse_bool(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+    try:
+        return words[text.strip().lower()]
+    except KeyError:
+        raise ValueError(f"{text!r} is neither true nor false") from None
+
+
+@cache
+def component(name: str) -> Any:
+    """The object behind a replaceable part, as in ``component("LLM_CLIENT")``; made anew when settings change."""
+    options: dict[str, Any] = conf.LLM_OPTIONS if name == "LLM_CLIENT" else {}
+    return import_string(getattr(conf, name))(**options)
+
+
+def _forget_components(*, setting: str, **_: Any) -> None:
+    if setting.startswith("MEMORYGW_"):
+        component.cache_clear()
+
+
+setting_changed.connect(_forget_components)

@@ -1,0 +1,159 @@
+"""One error tree. A class carries what the envelope of an answer needs: code, HTTP status, number, words for a person.
+
+The docstring of a class is its message; messages never echo an id or anything a client sent.
+"""
+
+from typing import Any, ClassVar
+
+
+class MemorygwError(Exception):
+    """Something went wrong."""
+
+    code: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    number: ClassVar[int | None] = None
+    user_message: ClassVar[str] = ""
+
+    def __init__(self, message: str = "", *, fields: dict[str, list[str]] | None = None, **conflict: Any) -> None:
+        """``fields`` names what is wrong per field; ``conflict`` is what a 409 conflicts with (``thread_ids``, …)."""
+        super().__init__(message or (type(self).__doc__ or "").strip())
+        self.fields = fields
+        self.conflict = conflict
+
+
+class InvalidError(MemorygwError):
+    """The request is not valid."""
+
+    code, status = "invalid", 400
+
+
+class UserRequiredError(MemorygwError):
+    """Name the acting user once, by ?user= or the header X-Memorygw-User."""
+
+    code, status = "user_required", 400
+
+
+class UserMismatchError(MemorygwError):
+    """The query string and the header name different users."""
+
+    code, status = "user_mismatch", 400
+
+
+class CredentialInQueryError(MemorygwError):
+    """Keys belong in the Authorization header, never in the query string."""
+
+    code, status = "credential_in_query", 400
+
+
+class BlankFactError(MemorygwError):
+    """A fact needs a key and a value."""
+
+    code, status, number = "fact_blank", 400, 5372597957094
+
+
+class FactTooLongError(MemorygwError):
+    """The key or the value of the fact is too long."""
+
+    code, status, number = "fact_too_long", 400, 5377210486159
+    user_message = "That is too long to remember. Please say it in fewer words."
+
+
+class NotFoundError(MemorygwError):
+    """Not found."""
+
+    code, status = "not_found", 404
+
+
+class ThreadNotFoundError(NotFoundError):
+    """There is no such thread."""
+
+    code, number = "thread_not_found", 5372567786151
+
+
+class RunNotFoundError(NotFoundError):
+    """There is no such run."""
+
+    code = "run_not_found"
+
+
+class PersonaNotFoundError(NotFoundError):
+    """There is no such persona."""
+
+    code = "persona_not_found"
+
+
+class TenantNotFoundError(NotFoundError):
+    """There is no such tenant."""
+
+    code = "tenant_not_found"
+
+
+class ThreadBusyError(MemorygwError):
+    """Another call is running on the thread."""
+
+    code, status = "thread_busy", 409
+    user_message = "I am still answering. Please wait a moment."
+
+
+class ThreadAwaitingHumanError(MemorygwError):
+    """The thread waits for a person's decision."""
+
+    code, status = "thread_awaiting_human", 409
+
+
+class ThreadClosedError(MemorygwError):
+    """The thread is closed."""
+
+    code, status = "thread_closed", 409
+
+
+class LeaseLostError(MemorygwError):
+    """The call took longer than its lease, and another call has taken the thread over."""
+
+    code, status = "lease_lost", 409
+
+
+class ErasureRunningError(MemorygwError):
+    """The user is being erased."""
+
+    code, status = "erasure_running", 409
+
+
+class ContextTooLargeError(MemorygwError):
+    """The message is too large for the model."""
+
+    code, status = "context_too_large", 413
+    user_message = "That message is too long. Please send a shorter one."
+
+
+class ModelFailedError(MemorygwError):
+    """The model did not answer."""
+
+    code, status = "model_failed", 502
+    user_message = "The model did not answer. Please try again."
+
+    def __init__(self, reason: str = "failed") -> None:
+        """``reason`` is a code for operators (``timeout``, ``http_500``, …), never the server's words."""
+        super().__init__()
+        self.reason = reason
+
+
+class ExtractionError(MemorygwError):
+    """Nothing could be learned."""
+
+    def __init__(self, reason: str) -> None:
+        """``reason`` is a code for operators (``timeout``, ``reply_malformed``, …), never content."""
+        super().__init__()
+        self.reason = reason
+
+
+class ExtractionCallError(ExtractionError):
+    """The call that extracts facts failed."""
+
+    code, number = "extraction_failed", 5372598726156
+
+
+class ExtractionReplyError(ExtractionError):
+    """The reply of an extraction has not the expected structure."""
+
+    code, number = "extraction_malformed", 5372598726369

@@ -1,0 +1,242 @@
+"""The facade: everything memorygw does, in the words of its documents. The one module a host imports.
+
+Every function takes the tenant (the object, its id or its name) and, where a person is meant, that person's external
+id: text or an integer, 1–255 characters. Somebody else's row is never told apart from one that does not exist.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from memorygw import answering, erasure, keys
+from memorygw.answering import Answer, Call, ContextQuery
+from memorygw.conf import component, conf
+from memorygw.context import Context, facts_block
+from memorygw.exceptions import (
+    InvalidError,
+    NotFoundError,
+    RunNotFoundError,
+    TenantNotFoundError,
+    ThreadNotFoundError,
+    UserRequiredError,
+)
+from memorygw.models import ApiKey, Tenant
+from memorygw.text import is_storable, unstorable_paths
+from memorygw.text import user_id as clean_user_id
+from threads.turns import Content, content_problem
+
+TenantLike = Tenant | UUID | str
+UserLike = str | int
+MAX_TITLE_CHARS = 200
+MAX_NAME_CHARS = 100
+
+
+def tenant_id(tenant: TenantLike) -> UUID:
+    """The id behind a tenant; a name costs a query. Raises `TenantNotFoundError`."""
+    if isinstance(tenant, Tenant):
+        return tenant.pk
+    if isinstance(tenant, UUID):
+        return tenant
+    found = Tenant.objects.filter(name=tenant).values_list("pk", flat=True).first()
+    if found is None:
+        raise TenantNotFoundError
+    return found
+
+
+def external_user_id(user: UserLike) -> str:
+    """The user's id as it is stored; an integer becomes its decimal text (K12). Raises `UserRequiredError`."""
+    text = clean_user_id(user)
+    if text is None:
+        raise UserRequiredError("A user id is 1 to 255 characters, without control characters, not blank and not *.")
+    return text
+
+
+def create_api_key(tenant: str, *, role: str, name: str) -> tuple[ApiKey, str]:
+    """A new key of the tenant (made when missing), and its text: the only time it is seen."""
+    for field, value in {"tenant": tenant, "name": name}.items():
+        if not value.strip() or len(value) > MAX_NAME_CHARS or not is_storable(value):
+            raise InvalidError(fields={field: [f"1 to {MAX_NAME_CHARS} characters."]})
+    owner, _ = Tenant.objects.get_or_create(name=tenant)
+    key = keys.new_key()
+    row = ApiKey.objects.create(tenant=owner, role=ApiKey.Role(role), name=name, prefix=key.prefix, digest=key.digest)
+    return row, key.text
+
+
+# --- asking
+
+
+def ask(
+    tenant: TenantLike,
+    user_id: UserLike,
+    content: Content,
+    *,
+    thread_id: UUID | str | None = None,
+    persona: str = "",
+    model: str = "",
+    metadata: dict[str, Any] | None = None,
+) -> Answer:
+    """Store the user's turn, have the model answer it with what memory knows, store the answer; learning follows later.
+
+    Without a thread a new one is made. Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin (409, nothing
+    stored), `ContextTooLargeError` (nothing stored), `ModelFailedError` (the user's turn stays), `LeaseLostError` (the
+    answer came after another call had taken the thread). Must not be called inside a transaction: RuntimeError.
+    """
+    if problem := content_problem(content):
+        raise InvalidError(fields={"content": [problem]})
+    for field, value in {"content": content, "model": model, "metadata": metadata}.items():
+        if paths := list(unstorable_paths(value, field)):
+            raise InvalidError(fields={path: ["Contains U+0000 or a lone surrogate."] for path in paths})
+    return answering.ask(
+        Call(
+            tenant_id=tenant_id(tenant),
+            user_id=external_user_id(user_id),
+            content=content,
+            thread_id=_thread_id(thread_id) if thread_id is not None else None,
+            persona=persona,
+            model=model,
+            metadata=metadata or {},
+        )
+    )
+
+
+def get_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
+    user = external_user_id(user_id)
+    return component("THREAD_STORE").get_run(tenant_id(tenant), _id(run_id, RunNotFoundError), user_id=user)
+
+
+def get_context(
+    tenant: TenantLike,
+    user_id: UserLike,
+    thread_id: UUID | str,
+    *,
+    persona: str = "",
+    model: str = "",
+    budget_tokens: int | None = None,
+) -> Context:
+    """What the next request on this thread would carry, for callers that run their own model; nothing is written."""
+    tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    thread = component("THREAD_STORE").get_thread(tenant_pk, _thread_id(thread_id), user_id=user)
+    chosen = answering.find_persona(tenant_pk, persona) if persona else thread.persona
+    model = model or (chosen and chosen.model) or conf.MODEL
+    query = ContextQuery(tenant_id=tenant_pk, user_id=user, persona=chosen, model=model, budget_tokens=budget_tokens)
+    return answering.read_context(thread, query)
+
+
+# --- threads
+
+
+def create_thread(tenant: TenantLike, user_id: UserLike, *, title: str = "", persona: str = "") -> Any:
+    tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    persona_id = answering.find_persona(tenant_pk, persona).pk if persona else None
+    return component("THREAD_STORE").create_thread(tenant_pk, user, title=_title(title), persona_id=persona_id)
+
+
+def get_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> Any:
+    user = external_user_id(user_id)
+    return component("THREAD_STORE").get_thread(tenant_id(tenant), _thread_id(thread_id), user_id=user)
+
+
+def list_threads(
+    tenant: TenantLike,
+    user_id: UserLike,
+    *,
+    limit: int = 20,
+    starting_after: UUID | str | None = None,
+    ending_before: UUID | str | None = None,
+) -> Any:
+    """One page of the user's threads, newest first: ``items`` and ``has_more`` (K13)."""
+    return component("THREAD_STORE").list_threads(
+        tenant_id(tenant),
+        external_user_id(user_id),
+        limit=limit,
+        starting_after=_thread_id(starting_after) if starting_after else None,
+        ending_before=_thread_id(ending_before) if ending_before else None,
+    )
+
+
+def rename_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, title: str) -> Any:
+    user = external_user_id(user_id)
+    return component("THREAD_STORE").rename_thread(
+        tenant_id(tenant), _thread_id(thread_id), _title(title), user_id=user
+    )
+
+
+def delete_threads(tenant: TenantLike, user_id: UserLike, thread_ids: Sequence[UUID] | Literal["all"]) -> Any:
+    """Hard-delete; ids that are not the user's are ignored. A busy thread: `ThreadBusyError`, nothing deleted."""
+    return component("THREAD_STORE").delete(tenant_id(tenant), thread_ids, user_id=external_user_id(user_id))
+
+
+def get_turns(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> list[Any]:
+    user = external_user_id(user_id)
+    turns: list[Any] = component("THREAD_STORE").get_turns(tenant_id(tenant), _thread_id(thread_id), user_id=user)
+    return turns
+
+
+def get_thread_memory(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> Any:
+    user = external_user_id(user_id)
+    return component("WORKING_MEMORY_STORE").get_state(tenant_id(tenant), _thread_id(thread_id), user_id=user)
+
+
+def reset_thread_memory(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> None:
+    user = external_user_id(user_id)
+    component("WORKING_MEMORY_STORE").reset(tenant_id(tenant), _thread_id(thread_id), user_id=user)
+
+
+# --- facts
+
+
+def get_user_facts(tenant: TenantLike, user_id: UserLike) -> list[Any]:
+    facts: list[Any] = component("USER_MEMORY_STORE").get_facts(tenant_id(tenant), external_user_id(user_id))
+    return facts
+
+
+def get_facts_text(tenant: TenantLike, user_id: UserLike) -> str:
+    """The block of facts as a prompt gets it; empty when there are none."""
+    return facts_block(get_user_facts(tenant, user_id))[0]
+
+
+def upsert_user_fact(tenant: TenantLike, user_id: UserLike, key: str, value: str) -> Any:
+    """Set one fact by hand. Raises `BlankFactError`, `FactTooLongError`."""
+    if not is_storable(key) or not is_storable(value):
+        raise InvalidError(fields={"value": ["Contains U+0000 or a lone surrogate."]})
+    return component("USER_MEMORY_STORE").upsert_fact(tenant_id(tenant), external_user_id(user_id), key, value)
+
+
+def remove_user_fact(tenant: TenantLike, user_id: UserLike, key: str) -> None:
+    component("USER_MEMORY_STORE").remove_fact(tenant_id(tenant), external_user_id(user_id), key)
+
+
+def clear_user_facts(tenant: TenantLike, user_id: UserLike) -> None:
+    component("USER_MEMORY_STORE").clear(tenant_id(tenant), external_user_id(user_id))
+
+
+# --- a person's rights
+
+
+def forget_user(tenant: TenantLike, user_id: UserLike) -> erasure.Receipt:
+    """Delete everything of a person: threads with their turns, runs and notes, facts, the record.
+
+    A busy thread: `ThreadBusyError` with the ids, nothing erased. A second call finds nothing and says so.
+    """
+    return erasure.forget_user(tenant_id(tenant), external_user_id(user_id))
+
+
+def _thread_id(value: UUID | str) -> UUID:
+    return _id(value, ThreadNotFoundError)
+
+
+def _id(value: UUID | str, missing: type[NotFoundError]) -> UUID:
+    """An id of ours; what is none names nothing, so it is not found either."""
+    if isinstance(value, UUID):
+        return value
+    try:
+        return UUID(value)
+    except ValueError:
+        raise missing from None
+
+
+def _title(title: str) -> str:
+    title = title.strip()
+    if len(title) > MAX_TITLE_CHARS or not is_storable(title):
+        raise InvalidError(fields={"title": [f"At most {MAX_TITLE_CHARS} characters, without U+0000."]})
+    return title

@@ -1,0 +1,39 @@
+"""The one way to a model: no connection held meanwhile, and a row that says what it cost."""
+
+import time
+from uuid import UUID
+
+from memorygw.conf import component
+from memorygw.database import release_connection
+from memorygw.exceptions import ModelFailedError
+from memorygw.llm.base import Completion, CompletionRequest, LLMClient
+from memorygw.models import ModelCall
+
+
+def call_model(
+    request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID | None = None, run_id: UUID | None = None
+) -> Completion:
+    """Ask the configured client and record the call.
+
+    Raises `ModelFailedError` when the model did not answer. Never call it inside a transaction.
+    """
+    client: LLMClient = component("LLM_CLIENT")
+    call = ModelCall(
+        tenant_id=tenant_id, thread_id=thread_id, run_id=run_id, kind=request.kind, model=request.model[:200]
+    )
+    release_connection()
+    started = time.monotonic()
+    try:
+        completion = client.complete(request)
+    except ModelFailedError as error:
+        call.outcome = error.reason
+        raise
+    else:
+        call.outcome = ModelCall.OK
+        call.prompt_tokens = completion.prompt_tokens
+        call.completion_tokens = completion.completion_tokens
+        return completion
+    finally:
+        call.latency_ms = int((time.monotonic() - started) * 1000)
+        if call.outcome:
+            call.save(force_insert=True)

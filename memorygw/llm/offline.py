@@ -1,0 +1,70 @@
+"""A model for a machine without one: deterministic, no network, and it says what it is.
+
+It learns by a few plain patterns, which is enough to see memorygw at work. It is used only when it is chosen, or in
+development when nothing is configured; never in place of a model that fails.
+"""
+
+import json
+from collections.abc import Iterator
+
+import regex
+
+from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.models import ModelCall
+
+_SPOKEN = regex.compile(r"^\[[^\]]+\] (?P<role>user|assistant): (?P<text>.*)$", regex.MULTILINE)
+_END = r"(?=[.,!?;]|\s+and\s|\s+but\s|$)"
+_PATTERNS = [
+    ("name", r"\bmy name is (?P<value>[\p{L}'’ -]+?)" + _END),
+    ("home", r"\bI live in (?P<value>.+?)" + _END),
+    ("work", r"\bI work (?:as|for|at) (?P<value>.+?)" + _END),
+    ("likes", r"\bI (?:like|love|enjoy) (?P<value>.+?)" + _END),
+    ("allergy", r"\bI(?: am|'m|’m) allergic to (?P<value>.+?)" + _END),
+    ("", r"\bmy favou?rite (?P<key>[\p{L} ]+?) is (?P<value>.+?)" + _END),
+    ("language", r"\bplease (?:answer|speak|write)(?: to me)? in (?P<value>\p{L}+)" + _END),
+]
+_FORGET = regex.compile(r"\bforget (?:about )?my (?P<key>[\p{L} ]+?)" + _END, regex.IGNORECASE)
+_FACT_LINES = regex.compile(r"<user_memory>\n[^\n]*\n(?P<lines>.*?)\n</user_memory>", regex.DOTALL)
+
+
+class OfflineClient:
+    """An `LLMClient` that needs nothing. Token counts are counts of words."""
+
+    def complete(self, request: CompletionRequest) -> Completion:
+        last = str(request.messages[-1]["content"])
+        if request.kind == ModelCall.Kind.MEMORY_USER:
+            content = json.dumps({"operations": list(_operations(last))}, ensure_ascii=False)
+        elif request.kind == ModelCall.Kind.MEMORY_WORKING:
+            content = json.dumps(_notes(last), ensure_ascii=False)
+        else:
+            content = _answer(request)
+        sent = sum(len(str(message["content"]).split()) for message in request.messages)
+        return Completion(content=content, model="offline", prompt_tokens=sent, completion_tokens=len(content.split()))
+
+
+def _said(prompt: str, role: str) -> list[str]:
+    return [match["text"] for match in _SPOKEN.finditer(prompt) if match["role"] == role]
+
+
+def _operations(prompt: str) -> Iterator[dict[str, str]]:
+    for text in _said(prompt, "user"):
+        for key, pattern in _PATTERNS:
+            for match in regex.finditer(pattern, text, regex.IGNORECASE):
+                named = match["key"].strip().lower() if not key else ""
+                yield {"op": "SET", "key": key or f"favourite {named}", "value": match["value"].strip()}
+        for match in _FORGET.finditer(text):
+            yield {"op": "DELETE", "key": match["key"].strip().lower(), "value": ""}
+
+
+def _notes(prompt: str) -> dict[str, object]:
+    said = _said(prompt, "user")
+    return {"summary": f"The user wrote {len(said)} more messages.", "facts": [text[:80] for text in said[-3:]]}
+
+
+def _answer(request: CompletionRequest) -> str:
+    system = next((str(m["content"]) for m in request.messages if m["role"] == "system"), "")
+    block = _FACT_LINES.search(system)
+    if block is None:
+        return "I know nothing about you yet. (Offline model: no language model is configured.)"
+    known = "; ".join(block["lines"].splitlines())
+    return f"I remember this about you: {known}. (Offline model: no language model is configured.)"

@@ -1,0 +1,107 @@
+"""Any OpenAI-compatible server, through the openai package."""
+
+import threading
+from typing import Any
+
+import openai
+from openai.types.chat import ChatCompletion
+
+from memorygw.conf import conf
+from memorygw.exceptions import ModelFailedError
+from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.text import clean
+
+# What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
+_OPTIONAL: dict[str, str | None] = {
+    "temperature": None,
+    "response_format": None,
+    "max_completion_tokens": "max_tokens",
+    "max_tokens": None,
+}
+
+
+class OpenAIClient:
+    """Chat completions with timeouts and bounded retries that honour Retry-After (the openai package does both).
+
+    A parameter that a model refuses is left out and remembered, so that it costs one extra request per process.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """``options`` go to `openai.OpenAI` (``default_headers``, ``organization``, …)."""
+        self._client = openai.OpenAI(
+            base_url=conf.LLM_BASE_URL or None,
+            # A local server wants no key, the package insists on one.
+            api_key=conf.LLM_API_KEY or "none",
+            timeout=conf.LLM_TIMEOUT_SECONDS,
+            max_retries=conf.LLM_RETRIES,
+            **options,
+        )
+        self._refused: dict[str, set[str]] = {}
+        self._lock = threading.Lock()
+
+    def complete(self, request: CompletionRequest) -> Completion:
+        while True:
+            parameters = self._parameters(request)
+            try:
+                return _completion(self._client.chat.completions.create(**parameters))
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                if not self._remember_refusal(request.model, parameters, error):
+                    raise ModelFailedError(f"http_{error.status_code}") from None
+            except openai.APITimeoutError:
+                raise ModelFailedError("timeout") from None
+            except openai.APIStatusError as error:
+                raise ModelFailedError(f"http_{error.status_code}") from None
+            except openai.APIConnectionError:
+                raise ModelFailedError("unreachable") from None
+            except (openai.OpenAIError, ValueError):
+                raise ModelFailedError("malformed") from None
+
+    def _parameters(self, request: CompletionRequest) -> dict[str, Any]:
+        refused = self._refused.get(request.model, set())
+        optional: dict[str, Any] = {
+            "temperature": request.temperature,
+            "response_format": request.json_schema and {"type": "json_schema", "json_schema": request.json_schema},
+            "max_completion_tokens": request.max_output_tokens,
+        }
+        for name, instead in _OPTIONAL.items():
+            if name in refused:
+                value = optional.pop(name, None)
+                if instead:
+                    optional[instead] = value
+        wanted = {name: value for name, value in optional.items() if value is not None}
+        return {"model": request.model, "messages": request.messages, **wanted}
+
+    def _remember_refusal(self, model: str, sent: dict[str, Any], error: openai.APIStatusError) -> bool:
+        """Note the optional parameters that the error names; whether asking again makes sense.
+
+        A server that names none is taken to mean the reply's schema, the parameter that is known least widely.
+        """
+        words = f"{error.param} {error.message}"
+        optional = [name for name in _OPTIONAL if name in sent]
+        named = [name for name in optional if name in words] or [name for name in optional if name == "response_format"]
+        with self._lock:
+            self._refused.setdefault(model, set()).update(named)
+        return bool(named)
+
+
+def _completion(reply: object) -> Completion:
+    """The first choice. The package builds replies without validating them, so each part is looked at here."""
+    if not isinstance(reply, ChatCompletion) or not reply.choices:
+        raise ModelFailedError("malformed")
+    choice = reply.choices[0]
+    message, usage = choice.message, reply.usage
+    content, refusal = getattr(message, "content", None), getattr(message, "refusal", None)
+    if not isinstance(content, str | None) or not isinstance(refusal, str | None):
+        raise ModelFailedError("malformed")
+    return Completion(
+        content=content and clean(content),
+        refusal=refusal and clean(refusal),
+        finish_reason=str(choice.finish_reason or "stop"),
+        model=str(reply.model or ""),
+        prompt_tokens=_count(usage and usage.prompt_tokens),
+        completion_tokens=_count(usage and usage.completion_tokens),
+    )
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 2**31 else 0

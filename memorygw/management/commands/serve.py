@@ -1,0 +1,39 @@
+import signal
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from celery import current_app
+from django.core.management.base import BaseCommand
+from django.core.wsgi import get_wsgi_application
+from waitress.server import create_server
+
+from memorygw.claims import has_broker
+from memorygw.management.embedded import EmbeddedWorker
+
+
+class Command(BaseCommand):
+    help = "Serve the API; without a broker, do the background work in this process too."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000, help="0 takes a free one.")
+        parser.add_argument("--threads", type=int, default=32, help="Requests at a time; a waiting one costs little.")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        server: Any = create_server(
+            get_wsgi_application(), host=options["host"], port=options["port"], threads=options["threads"], ident=None
+        )
+        worker = None if has_broker() or not current_app.conf.broker_url else EmbeddedWorker()
+        if worker:
+            worker.start()
+        # A supervisor's way to end a process is the keyboard's.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        self.stdout.write(f"memorygw listens on http://{options['host']}:{server.effective_port}")
+        self.stdout.flush()
+        try:
+            server.run()
+        finally:
+            server.close()
+            if worker:
+                worker.stop()

@@ -1,0 +1,53 @@
+"""A worker and a timer inside the serving process, for a machine without a broker."""
+
+import logging
+import threading
+from typing import Any, cast
+
+from celery import current_app
+from celery.worker import WorkController
+from django.db import DatabaseError, close_old_connections
+
+from memorygw.conf import conf
+from memorygw.sweep import wake_due
+
+logger = logging.getLogger(__name__)
+
+_THREADS = 4
+
+
+class EmbeddedWorker:
+    """A Celery worker in a thread, listening on the in-memory broker of this process, and the sweep's timer."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        app = cast("Any", current_app)._get_current_object()
+        self._controller = WorkController(app=app, pool_cls="threads", concurrency=_THREADS, without_mingle=True)
+        self._app = app
+        self._threads = [
+            threading.Thread(target=target, name=f"memorygw-{target.__name__}", daemon=True)
+            for target in (self._work, self._tick)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Let running jobs end. What is not done by then keeps its row and is found by the next sweep."""
+        self._stopping.set()
+        self._controller.stop()
+
+    def _work(self) -> None:
+        self._app.set_current()
+        self._controller.start()
+
+    def _tick(self) -> None:
+        self._app.set_current()
+        while not self._stopping.wait(conf.SWEEP_EVERY_SECONDS):
+            try:
+                wake_due()
+            except DatabaseError as error:
+                logger.warning("The sweep could not read the database: %s", type(error).__name__)
+            finally:
+                close_old_connections()

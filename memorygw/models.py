@@ -1,0 +1,111 @@
+"""Who calls (Tenant, ApiKey), as whom (Persona), and what the calls cost (ModelCall)."""
+
+from typing import Any
+
+from django.db import models
+from django.db.models.functions import Now
+
+from memorygw.ids import new_id
+
+
+class Tenant(models.Model):
+    """The owner of everything: threads, facts, personas and keys of two tenants never meet (K11)."""
+
+    DEFAULT = "default"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    name = models.CharField(max_length=100, unique=True)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ApiKeyQuerySet(models.QuerySet["ApiKey"]):
+    def usable(self) -> "ApiKeyQuerySet":
+        """Keys that are neither revoked nor expired."""
+        return self.filter(revoked_at__isnull=True).exclude(expires_at__lte=Now())
+
+
+class ApiKey(models.Model):
+    """A credential of a tenant. Only a digest is stored; the key itself is shown once, when it is made."""
+
+    class Role(models.TextChoices):
+        SERVICE = "service"
+        ADMIN = "admin"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="api_keys")
+    name = models.CharField(max_length=100)
+    role = models.CharField(max_length=10, choices=Role)
+    prefix = models.CharField(max_length=8, unique=True, editable=False)
+    digest = models.CharField(max_length=64, editable=False, help_text="SHA-256 of the whole key, in hex.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    expires_at = models.DateTimeField(null=True, blank=True)
+    revoked_at = models.DateTimeField(null=True, blank=True)
+    last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = ApiKeyQuerySet.as_manager()
+
+    def __str__(self) -> str:
+        return f"mgw_{self.prefix}…"
+
+
+class Persona(models.Model):
+    """What a thread talks to: instructions, models and memory switches (C32)."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="personas")
+    name = models.CharField(max_length=100)
+    instructions = models.TextField(blank=True, default="", help_text="{memory} marks where memory goes; else the end.")
+    model = models.CharField(max_length=100, blank=True, default="")
+    cheap_model = models.CharField(max_length=100, blank=True, default="")
+    working_memory = models.CharField(
+        max_length=20,
+        blank=True,
+        default="",
+        choices=[("SUMMARY_BUFFER", "Summary buffer"), ("SLIDING_WINDOW", "Sliding window")],
+    )
+    memory_enabled = models.BooleanField(default=True, help_text="Learn facts from its threads.")
+    memory_injection_enabled = models.BooleanField(default=True, help_text="Give it what is known about the user.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="persona_name_once")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ModelCall(models.Model):
+    """One call of a model: what it cost and how it ended; never what was said.
+
+    Thread and run are plain ids: the row outlives them, since usage totals stay when a person is erased.
+    """
+
+    class Kind(models.TextChoices):
+        CHAT = "CHAT"
+        MEMORY_USER = "MEMORY_USER"
+        MEMORY_WORKING = "MEMORY_WORKING"
+
+    OK = "ok"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="model_calls")
+    thread_id = models.UUIDField(null=True, blank=True)
+    run_id = models.UUIDField(null=True, blank=True)
+    kind = models.CharField(max_length=20, choices=Kind)
+    model = models.CharField(max_length=200)
+    prompt_tokens = models.PositiveIntegerField(default=0)
+    completion_tokens = models.PositiveIntegerField(default=0)
+    latency_ms = models.PositiveIntegerField(default=0)
+    outcome = models.CharField(max_length=64, help_text='"ok" or the code of the error.')
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.outcome}"
+
+
+def default_tenant(**_: Any) -> None:
+    """Make the tenant that sessions belong to; connected to post_migrate."""
+    Tenant.objects.get_or_create(name=Tenant.DEFAULT)

@@ -1,0 +1,174 @@
+"""Standalone settings: everything comes from the environment, or from a ``.env`` file beside manage.py.
+
+A host project sets the same ``MEMORYGW_*`` names in its own settings and never loads this module.
+"""
+
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+import dj_database_url
+from django.core.exceptions import ImproperlyConfigured
+from environs import Env
+
+from memorygw import conf
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+DATA_DIR = BASE_DIR / ".data"
+
+env = Env()
+env.read_env(BASE_DIR / ".env", recurse=False)
+
+
+def _memorygw_settings() -> dict[str, Any]:
+    """Every ``MEMORYGW_*`` variable, typed by its setting; unknown ones are kept, for the system check to report."""
+    names = {name: name.removeprefix("MEMORYGW_") for name in os.environ if name.startswith("MEMORYGW_")}
+    values: dict[str, Any] = {}
+    for variable, name in names.items():
+        text = os.environ[variable]
+        try:
+            values[variable] = conf.parse(name, text) if name in conf.kinds() else text
+        except ValueError as error:
+            raise ImproperlyConfigured(f"{variable} cannot be read: {error}") from None
+    return values
+
+
+def _secret_key() -> str:
+    """From the environment; in development made once and kept in a file."""
+    if key := env.str("SECRET_KEY", ""):
+        return str(key)
+    if not DEBUG:
+        raise ImproperlyConfigured("Set SECRET_KEY, or DEBUG=true for development.")
+    file = DATA_DIR / "secret_key"
+    if not file.exists():
+        DATA_DIR.mkdir(exist_ok=True)
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(50))
+    return file.read_text()
+
+
+def _database(url: str) -> dict[str, Any]:
+    database: dict[str, Any] = dict(dj_database_url.parse(url))
+    options = database.setdefault("OPTIONS", {})
+    if database["ENGINE"].endswith("postgresql"):
+        # Without health checks the first query after a restart of the server fails.
+        database |= {"CONN_HEALTH_CHECKS": True, "CONN_MAX_AGE": 0}
+        options["pool"] = {"min_size": 1, "max_size": globals().get("MEMORYGW_DB_POOL_SIZE", 10), "timeout": 10}
+    elif database["ENGINE"].endswith("sqlite3"):
+        # Several threads write: writers queue up instead of failing, readers never wait.
+        options |= {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        }
+    return database
+
+
+DEBUG = env.bool("DEBUG", False)
+globals().update(_memorygw_settings())
+SECRET_KEY = _secret_key()
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
+
+DATABASE_URL = env.str("DATABASE_URL", "")
+if not DATABASE_URL:
+    DATA_DIR.mkdir(exist_ok=True)
+    DATABASE_URL = f"sqlite:///{DATA_DIR / 'memorygw.sqlite3'}"
+DATABASES = {"default": _database(DATABASE_URL)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+INSTALLED_APPS = [
+    "memorygw",
+    "threads",
+    "usermemory",
+    "workingmemory",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "memorygw.urls"
+WSGI_APPLICATION = "memorygw.wsgi.application"
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
+]
+
+LANGUAGE_CODE = "en-us"
+TIME_ZONE = "UTC"
+USE_TZ = True
+APPEND_SLASH = False
+STATIC_URL = "static/"
+WHITENOISE_USE_FINDERS = True
+DATA_UPLOAD_MAX_MEMORY_SIZE = 10_000_000
+
+HTTPS = globals().get("MEMORYGW_HTTPS", False)
+SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
+SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
+SECURE_REDIRECT_EXEMPT = ["^livez$", "^readyz$"]
+
+# The offline model answers only where nothing is configured and only in development: never in place of a failing model.
+MEMORYGW_LLM_API_KEY = globals().get("MEMORYGW_LLM_API_KEY") or env.str("OPENAI_API_KEY", "")
+if DEBUG and not (MEMORYGW_LLM_API_KEY or globals().get("MEMORYGW_LLM_BASE_URL")):
+    MEMORYGW_LLM_CLIENT = globals().get("MEMORYGW_LLM_CLIENT", "memorygw.llm.offline.OfflineClient")
+
+# The embedded worker of `manage.py serve` listens on the in-memory broker of its own process.
+CELERY_BROKER_URL = globals().get("MEMORYGW_BROKER_URL") or "memory://localhost/"
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 30
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+if CELERY_BROKER_URL.startswith("redis"):
+    # A dead or silent Redis must cost a request little; a task lost with its worker comes back within a minute or so.
+    CELERY_BROKER_TRANSPORT_OPTIONS = {
+        "visibility_timeout": 900,
+        "socket_timeout": 2,
+        "socket_connect_timeout": 2,
+        "unacked_restore_interval": 5,
+        "unacked_restore_throttle": 1,
+    }
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {"task": "memorygw.tasks.sweep", "schedule": globals().get("MEMORYGW_SWEEP_EVERY_SECONDS", 30)}
+}
+
+SPECTACULAR_SETTINGS = {"TITLE": "memorygw"}
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["console"], "level": "WARNING"},
+    "loggers": {"memorygw": {"level": "INFO"}},
+}

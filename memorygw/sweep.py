@@ -1,0 +1,87 @@
+"""Finding what is due, and doing it: the net under every lost wake-up, and the way to wait for background work."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from memorygw.claims import LateWork, has_broker, wake
+from memorygw.conf import conf
+from usermemory.models import ExtractionState
+from usermemory.tasks import extract_facts
+from workingmemory.models import WorkingMemoryState
+from workingmemory.tasks import update_notes
+
+_POLL_SECONDS = 0.1
+_WAKE_AGAIN_SECONDS = 5.0
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A kind of late work: where its state is, which task does it, whether it is switched on."""
+
+    states: type[LateWork]
+    task: Any
+    enabled: Callable[[], bool]
+
+
+LEARNERS = (
+    Learner(ExtractionState, extract_facts, lambda: conf.EXTRACTION_ENABLED),
+    Learner(WorkingMemoryState, update_notes, lambda: conf.WORKING_MEMORY_ENABLED),
+)
+
+
+def due() -> Iterator[tuple[Learner, UUID]]:
+    """What is due now, longest due first, at most a batch of each kind."""
+    for learner in LEARNERS:
+        if learner.enabled():
+            for pk in learner.states.objects.due().order_by("due_at").values_list("pk", flat=True)[:_BATCH]:
+                yield learner, pk
+
+
+def wake_due() -> int:
+    """Send a wake-up for everything that is due; how many."""
+    found = list(due())
+    for learner, pk in found:
+        wake(learner.task, pk)
+    return len(found)
+
+
+def work_off() -> int:
+    """Do what is due in this process; how many states were worked on. Others may be at it too: each row is claimed."""
+    found = list(due())
+    for learner, pk in found:
+        learner.task(str(pk))
+    return len(found)
+
+
+def sweep() -> int:
+    """One pass: with a broker wake its workers, without one do the work here."""
+    return wake_due() if has_broker() else work_off()
+
+
+def until_idle(timeout_seconds: float) -> bool:
+    """Sweep until nothing is due and nobody is at work, by the rows in the database; False when time ran out.
+
+    What waits for its retry time is not due.
+    """
+    deadline = time.monotonic() + timeout_seconds
+    next_sweep = 0.0
+    while _busy():
+        now = time.monotonic()
+        if now > deadline:
+            return False
+        if now >= next_sweep or not has_broker():
+            sweep()
+            next_sweep = now + _WAKE_AGAIN_SECONDS
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _busy() -> bool:
+    return any(
+        learner.states.objects.claimed().exists() or (learner.enabled() and learner.states.objects.due().exists())
+        for learner in LEARNERS
+    )

@@ -1,0 +1,10 @@
+"""Periodic work, for Celery beat."""
+
+from celery import shared_task
+
+import memorygw.sweep
+
+
+@shared_task(name="memorygw.tasks.sweep", ignore_result=True)
+def sweep() -> None:
+    memorygw.sweep.wake_due()

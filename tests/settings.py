@@ -1,0 +1,15 @@
+"""The standalone settings as the tests run them; services come from DATABASE_URL and MEMORYGW_BROKER_URL."""
+
+import os
+
+os.environ.setdefault("SECRET_KEY", "only for tests " * 5)
+
+from memorygw.settings import *  # noqa: F403
+
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+MEMORYGW_LLM_CLIENT = "memorygw.llm.openai.OpenAIClient"
+# Nothing listens here: a test that reaches a model without a scripted server fails at once.
+MEMORYGW_LLM_BASE_URL = "http://127.0.0.1:9/v1"
+MEMORYGW_LLM_RETRIES = 0
+MEMORYGW_MODEL = "main"
+MEMORYGW_CHEAP_MODEL = "cheap"

@@ -1,0 +1,132 @@
+"""Conversations: a thread, its turns in order, and the runs that answered them."""
+
+from typing import Any
+from uuid import UUID
+
+from django.db import models
+from django.db.models import Q
+from django.db.models.functions import Now
+
+from memorygw.ids import new_id
+from memorygw.models import Persona, Tenant
+
+
+class ThreadQuerySet(models.QuerySet["Thread"]):
+    def live(self, tenant_id: UUID | None) -> "ThreadQuerySet":
+        """Threads of a tenant that the host has not marked as deleted. Every read of threads starts here."""
+        if tenant_id is None:
+            raise ValueError("A tenant is required.")
+        return self.filter(tenant_id=tenant_id, deleted_at__isnull=True)
+
+    def of_user(self, tenant_id: UUID | None, user_id: str) -> "ThreadQuerySet":
+        if not user_id:
+            raise ValueError("A user is required.")
+        return self.live(tenant_id).filter(user_id=user_id)
+
+    def unleased(self) -> "ThreadQuerySet":
+        """Threads no call holds, or only an expired lease does."""
+        return self.exclude(lease_expires_at__gt=Now())
+
+    def leased(self) -> "ThreadQuerySet":
+        return self.filter(lease_expires_at__gt=Now())
+
+
+class Thread(models.Model):
+    """One conversation of one user. Its title, turn count and times stay when nothing else does (T109)."""
+
+    class Status(models.TextChoices):
+        OPEN = "OPEN"
+        AWAITING_HUMAN = "AWAITING_HUMAN"
+        CLOSED = "CLOSED"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
+    user_id = models.CharField(max_length=255, help_text="The external id, exactly as given.")
+    title = models.CharField(max_length=200, blank=True, default="")
+    status = models.CharField(max_length=20, choices=Status, default=Status.OPEN)
+    persona = models.ForeignKey(Persona, models.SET_NULL, null=True, blank=True, related_name="+")
+    turn_count = models.PositiveIntegerField(default=0)
+    token_count = models.PositiveBigIntegerField(default=0, help_text="Tokens of all turns that windows count.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True, help_text="Set by a host: the thread reads as gone.")
+    lease_token = models.UUIDField(null=True, blank=True, editable=False)
+    lease_expires_at = models.DateTimeField(null=True, blank=True, editable=False)
+
+    objects = ThreadQuerySet.as_manager()
+
+    class Meta:
+        indexes = [models.Index(fields=["tenant", "user_id", "-created_at", "-id"], name="thread_of_user_newest_first")]
+
+    def __str__(self) -> str:
+        return f"Thread {self.id}"
+
+
+class Turn(models.Model):
+    """One message as it was said, in no provider's format. Never changed after it is stored (T1, W4)."""
+
+    class Role(models.TextChoices):
+        USER = "user"
+        ASSISTANT = "assistant"
+        TOOL = "tool"
+        SYSTEM = "system"
+        DEVELOPER = "developer"
+
+    class Status(models.TextChoices):
+        COMPLETE = "complete"
+        INTERRUPTED = "interrupted"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    thread = models.ForeignKey(Thread, models.CASCADE, related_name="turns", db_index=False)
+    seq = models.PositiveIntegerField(help_text="1 for the first turn of the thread; gapless.")
+    role = models.CharField(max_length=10, choices=Role)
+    content: "models.JSONField[Any, Any]" = models.JSONField(null=True, help_text="Text, a list of parts, or nothing.")
+    tool_calls: "models.JSONField[Any, Any]" = models.JSONField(null=True, blank=True)
+    tool_call_id = models.CharField(max_length=200, null=True, blank=True)
+    refusal = models.TextField(null=True, blank=True)
+    model = models.CharField(max_length=200, blank=True, default="", help_text="The model that answered.")
+    status = models.CharField(max_length=12, choices=Status, default=Status.COMPLETE)
+    token_count = models.PositiveIntegerField(default=0, help_text="Content and calls, without per-message overhead.")
+    tokens_through = models.PositiveBigIntegerField(help_text="The thread's token count up to and with this turn.")
+    metadata: "models.JSONField[Any, Any]" = models.JSONField(default=dict, blank=True)
+    learnable = models.BooleanField(default=True, help_text="False: stored while memory was off, never learned from.")
+    created_at = models.DateTimeField(db_default=Now(), help_text="The client's clock.")
+    stored_at = models.DateTimeField(db_default=Now(), editable=False, help_text="The database's clock.")
+
+    class Meta:
+        ordering = ["seq"]
+        constraints = [models.UniqueConstraint(fields=["thread", "seq"], name="turn_seq_once_per_thread")]
+        # A window that holds N tokens is one range of this index, however long the thread is.
+        indexes = [models.Index(fields=["thread", "tokens_through"], name="turn_by_tokens_through")]
+
+    def __str__(self) -> str:
+        return f"Turn {self.seq} of thread {self.thread_id}"
+
+
+class Run(models.Model):
+    """One answer in the making: from the user's turn to the settled answer."""
+
+    class Status(models.TextChoices):
+        RUNNING = "running"
+        COMPLETED = "completed"
+        FAILED = "failed"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    thread = models.ForeignKey(Thread, models.CASCADE, related_name="runs")
+    status = models.CharField(max_length=16, choices=Status, default=Status.RUNNING)
+    error = models.CharField(max_length=64, blank=True, default="", help_text="A code, never content.")
+    memories: "models.JSONField[Any, Any]" = models.JSONField(default=list, help_text="Ids of the facts in its prompt.")
+    prompt_tokens = models.PositiveIntegerField(default=0)
+    completion_tokens = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status="running") | Q(finished_at__isnull=False), name="run_finished_when_not_running"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"Run {self.id} {self.status}"

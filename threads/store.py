@@ -1,0 +1,291 @@
+"""The owner of conversations: threads, their turns, their runs and the lease that lets one call at a time in.
+
+Every method takes the tenant. A thread that is missing, marked as deleted, or another tenant's is the same
+`ThreadNotFoundError` (T13, T27–T29); with ``user_id`` so is another user's.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from uuid import UUID, uuid4
+
+from django.db import transaction
+from django.db.models import F, Func, Q, Subquery
+from django.db.models.functions import Coalesce, Greatest, Least, Now
+
+from memorygw.conf import conf
+from memorygw.database import after
+from memorygw.exceptions import (
+    InvalidError,
+    LeaseLostError,
+    RunNotFoundError,
+    ThreadAwaitingHumanError,
+    ThreadBusyError,
+    ThreadClosedError,
+    ThreadNotFoundError,
+)
+from threads.models import Run, Thread, ThreadQuerySet, Turn
+from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
+
+_STATUS_ERRORS = {
+    Thread.Status.AWAITING_HUMAN: ThreadAwaitingHumanError,
+    Thread.Status.CLOSED: ThreadClosedError,
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    items: list[Thread]
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class Counts:
+    threads: int = 0
+    turns: int = 0
+    runs: int = 0
+
+
+class ThreadStore:
+    """The shipped implementation of ``MEMORYGW_THREAD_STORE``."""
+
+    # --- threads
+
+    def create_thread(
+        self, tenant_id: UUID, user_id: str, *, title: str = "", persona_id: UUID | None = None, leased: bool = False
+    ) -> Thread:
+        """A new thread: OPEN, no turns; ``leased``: with a lease already taken, so that nobody comes in between."""
+        lease = {"lease_token": uuid4(), "lease_expires_at": after(conf.LEASE_SECONDS)} if leased else {}
+        return Thread.objects.create(tenant_id=tenant_id, user_id=user_id, title=title, persona_id=persona_id, **lease)
+
+    def find_thread(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> Thread | None:
+        return self._threads(tenant_id, user_id).select_related("persona").filter(pk=thread_id).first()
+
+    def get_thread(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> Thread:
+        thread = self.find_thread(tenant_id, thread_id, user_id=user_id)
+        if thread is None:
+            raise ThreadNotFoundError
+        return thread
+
+    def list_threads(
+        self,
+        tenant_id: UUID,
+        user_id: str,
+        *,
+        limit: int,
+        starting_after: UUID | None = None,
+        ending_before: UUID | None = None,
+    ) -> Page:
+        """One page, newest first. ``ending_before`` a thread: the next older ones; ``starting_after``: the adjacent
+        newer ones (K13). A cursor that is no live thread of this user: `ThreadNotFoundError`."""
+        if not 1 <= limit <= 200:
+            raise InvalidError("The limit must be between 1 and 200.", fields={"limit": ["Between 1 and 200."]})
+        if starting_after and ending_before:
+            raise InvalidError("Give one cursor, not both.", fields={"starting_after": ["Not with ending_before."]})
+        threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
+        if cursor := starting_after or ending_before:
+            at = self.get_thread(tenant_id, cursor, user_id=user_id)
+            side = "gt" if starting_after else "lt"
+            threads = threads.filter(
+                Q(**{f"created_at__{side}": at.created_at}) | Q(created_at=at.created_at, **{f"pk__{side}": at.pk})
+            )
+        order = ("created_at", "pk") if starting_after else ("-created_at", "-pk")
+        rows = list(threads.order_by(*order)[: limit + 1])
+        items = rows[:limit]
+        return Page(items[::-1] if starting_after else items, has_more=len(rows) > limit)
+
+    def list_thread_ids(self, tenant_id: UUID, *, user_id: str | None = None) -> list[UUID]:
+        """Every live thread of the user, or of the tenant; no paging (T53, T54)."""
+        return list(self._threads(tenant_id, user_id).order_by("pk").values_list("pk", flat=True))
+
+    def rename_thread(self, tenant_id: UUID, thread_id: UUID, title: str, *, user_id: str) -> Thread:
+        changed = self._threads(tenant_id, user_id).filter(pk=thread_id).update(title=title, updated_at=Now())
+        if not changed:
+            raise ThreadNotFoundError
+        return self.get_thread(tenant_id, thread_id, user_id=user_id)
+
+    def delete(
+        self, tenant_id: UUID, thread_ids: Sequence[UUID] | Literal["all"], *, user_id: str | None = None
+    ) -> Counts:
+        """Hard-delete threads with all that hangs on them. Ids that are not there are ignored; a busy thread stops it
+        all with `ThreadBusyError` and nothing is deleted (T94–T102)."""
+        threads = self._threads(tenant_id, user_id)
+        return self._delete(threads if thread_ids == "all" else threads.filter(pk__in=thread_ids))
+
+    def erase_user(self, tenant_id: UUID, user_id: str) -> Counts:
+        """`delete` every thread of the user, those that a host has marked as deleted too."""
+        return self._delete(Thread.objects.filter(tenant_id=tenant_id, user_id=user_id))
+
+    def refuse_busy(self, tenant_id: UUID, user_id: str) -> None:
+        """Raise `ThreadBusyError` with the ids when a call is running on a thread of the user."""
+        self._refuse_leased(Thread.objects.filter(tenant_id=tenant_id, user_id=user_id))
+
+    def fence(self, tenant_id: UUID, thread_id: UUID, user_id: str) -> Thread | None:
+        """Lock the thread for a late write, in the caller's transaction; None: it is gone, or someone else's now."""
+        return Thread.objects.of_user(tenant_id, user_id).select_for_update().filter(pk=thread_id).first()
+
+    # --- the lease
+
+    def acquire_lease(self, tenant_id: UUID, thread_id: UUID, *, user_id: str) -> UUID:
+        """Mark the thread busy for one call; the token every write of the call carries (T76–T88).
+
+        One conditional UPDATE on the database's clock. Held: `ThreadBusyError`; not OPEN: the error of that status.
+        """
+        token = uuid4()
+        free = self._threads(tenant_id, user_id).filter(pk=thread_id, status=Thread.Status.OPEN).unleased()
+        if free.update(lease_token=token, lease_expires_at=after(conf.LEASE_SECONDS)):
+            return token
+        thread = self.get_thread(tenant_id, thread_id, user_id=user_id)
+        raise _STATUS_ERRORS.get(Thread.Status(thread.status), ThreadBusyError)(thread_ids=[thread.pk])
+
+    def release_lease(self, tenant_id: UUID, thread_id: UUID, token: UUID) -> None:
+        """Free the lease with this token; one that another call took since stays (T85)."""
+        held = Thread.objects.filter(tenant_id=tenant_id, pk=thread_id, lease_token=token)
+        held.update(lease_token=None, lease_expires_at=None)
+
+    # --- turns
+
+    def append_turns(
+        self,
+        tenant_id: UUID,
+        thread_id: UUID,
+        drafts: Sequence[TurnDraft],
+        *,
+        token: UUID,
+        model: str = "",
+        release: bool = False,
+    ) -> list[Turn]:
+        """Store turns at the end, all or none, in the caller's transaction or their own; three queries for any number.
+
+        The numbers are allotted by the UPDATE of the thread's counters, so two writers never get the same one. It holds
+        only under the token: a call that outlived its lease may still write until another call took over (T82), then
+        it gets `LeaseLostError`. ``release`` gives the lease back in the same statement.
+        """
+        counts = [turn_tokens(draft, model) for draft in drafts]
+        counted = [0 if draft.role in INSTRUCTION_ROLES else n for draft, n in zip(drafts, counts, strict=True)]
+        freed: dict[str, Any] = {"lease_token": None, "lease_expires_at": None} if release else {}
+        with transaction.atomic():
+            thread = Thread.objects.live(tenant_id).filter(pk=thread_id)
+            if not thread.filter(lease_token=token).update(
+                turn_count=F("turn_count") + len(drafts),
+                token_count=F("token_count") + sum(counted),
+                updated_at=Now(),
+                **freed,
+            ):
+                self.get_thread(tenant_id, thread_id)
+                raise LeaseLostError
+            turn_count, tokens = thread.values_list("turn_count", "token_count").get()
+            turns = []
+            for n, draft in enumerate(drafts):
+                turns.append(
+                    _turn(
+                        draft,
+                        thread_id=thread_id,
+                        seq=turn_count - len(drafts) + 1 + n,
+                        token_count=counts[n],
+                        tokens_through=tokens - sum(counted[n + 1 :]),
+                    )
+                )
+            return Turn.objects.bulk_create(turns)
+
+    def get_turns(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> list[Turn]:
+        """The whole history, oldest first, in one read (T62)."""
+        self.get_thread(tenant_id, thread_id, user_id=user_id)
+        return list(Turn.objects.filter(thread_id=thread_id).order_by("seq"))
+
+    def get_last_turns(self, tenant_id: UUID, thread_id: UUID, limit: int) -> list[Turn]:
+        """The newest ``limit`` turns, oldest first (T60)."""
+        newest = Turn.objects.filter(thread__in=Thread.objects.live(tenant_id), thread_id=thread_id)
+        return list(newest.order_by("-seq")[:limit])[::-1]
+
+    def get_turns_between(self, tenant_id: UUID, thread_id: UUID, after_seq: int, through_seq: int) -> list[Turn]:
+        """Turns above ``after_seq`` up to and with ``through_seq``, oldest first."""
+        turns = Turn.objects.filter(thread__in=Thread.objects.live(tenant_id), thread_id=thread_id)
+        return list(turns.filter(seq__gt=after_seq, seq__lte=through_seq).order_by("seq"))
+
+    def get_window(
+        self, thread: Thread, *, budget_tokens: int, from_seq: int = 1, keep_newest: bool = True
+    ) -> list[Turn]:
+        """The newest turns from ``from_seq`` on that fit the budget, oldest first; instructions are no part of it.
+
+        It opens on a user turn: a ``from_seq`` inside a group of turns reaches back to the user turn that opens it
+        (K4), the budget moves forward to the next one (K3). With ``keep_newest`` the newest user group is whole,
+        whatever the budget. One query that reads little more than it returns, at any length of history.
+        """
+        spent = max(thread.token_count - max(budget_tokens, 0), 0)
+        turns = Turn.objects.filter(thread_id=thread.pk).exclude(role__in=INSTRUCTION_ROLES)
+        users = turns.filter(role=Turn.Role.USER).order_by("-seq").values("seq")
+        fitting = turns.filter(tokens_through__gt=spent).order_by("tokens_through", "seq").values("seq")
+        nothing = thread.turn_count + 1
+        first: Func = Greatest(
+            Coalesce(Subquery(users.filter(seq__lte=from_seq)[:1]), 1), Coalesce(Subquery(fitting[:1]), nothing)
+        )
+        if keep_newest:
+            first = Least(first, Coalesce(Subquery(users[:1]), nothing))
+        rows = list(turns.filter(seq__gte=first).order_by("seq"))
+        window = open_on_user([turn for turn in rows if turn.tokens_through - turn.token_count >= spent])
+        return window or (_newest_group(rows) if keep_newest else [])
+
+    # --- runs
+
+    def start_run(self, thread_id: UUID, *, memories: Sequence[UUID]) -> Run:
+        return Run.objects.create(thread_id=thread_id, memories=[str(pk) for pk in memories])
+
+    def finish_run(self, run: Run, status: Run.Status, *, error: str = "", usage: tuple[int, int] = (0, 0)) -> None:
+        """Close a run that is still running; one that something else closed meanwhile stays as it is."""
+        prompt_tokens, completion_tokens = usage
+        values = {
+            "status": status,
+            "error": error,
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+        }
+        Run.objects.filter(pk=run.pk, status=Run.Status.RUNNING).update(finished_at=Now(), **values)
+        for name, value in values.items():
+            setattr(run, name, value)
+
+    def get_run(self, tenant_id: UUID, run_id: UUID, *, user_id: str) -> Run:
+        mine = Run.objects.filter(thread__in=Thread.objects.of_user(tenant_id, user_id))
+        run = mine.filter(pk=run_id).first()
+        if run is None:
+            raise RunNotFoundError
+        return run
+
+    def _threads(self, tenant_id: UUID, user_id: str | None) -> ThreadQuerySet:
+        return Thread.objects.live(tenant_id) if user_id is None else Thread.objects.of_user(tenant_id, user_id)
+
+    @transaction.atomic
+    def _delete(self, threads: ThreadQuerySet) -> Counts:
+        # In the order of their ids, like every lock on several threads.
+        ids = list(threads.order_by("pk").select_for_update().values_list("pk", flat=True))
+        doomed = Thread.objects.filter(pk__in=ids)
+        self._refuse_leased(doomed)
+        _, rows = doomed.delete()
+        return Counts(len(ids), rows.get(Turn._meta.label, 0), rows.get(Run._meta.label, 0))
+
+    def _refuse_leased(self, threads: ThreadQuerySet) -> None:
+        if busy := list(threads.leased().values_list("pk", flat=True)):
+            raise ThreadBusyError(thread_ids=busy)
+
+
+def _turn(draft: TurnDraft, **place: Any) -> Turn:
+    turn = Turn(
+        role=draft.role,
+        content=draft.content,
+        tool_calls=draft.tool_calls,
+        tool_call_id=draft.tool_call_id,
+        refusal=draft.refusal,
+        model=draft.model,
+        metadata=draft.metadata,
+        learnable=draft.learnable,
+        **place,
+    )
+    if draft.created_at:
+        turn.created_at = draft.created_at
+    return turn
+
+
+def _newest_group(turns: list[Turn]) -> list[Turn]:
+    """From the last user turn on; nothing when there is none."""
+    last = max((index for index, turn in enumerate(turns) if turn.role == Turn.Role.USER), default=len(turns))
+    return turns[last:]

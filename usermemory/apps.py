@@ -1,0 +1,8 @@
+from django.apps import AppConfig
+
+
+class UserMemoryConfig(AppConfig):
+    name = "usermemory"
+    label = "memorygw_usermemory"
+    verbose_name = "User memory"
+    default_auto_field = "django.db.models.BigAutoField"

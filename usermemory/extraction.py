@@ -1,0 +1,115 @@
+"""What a model proposes to remember: its reply read as operations (K6)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from memorygw.replies import json_values
+from memorygw.text import clean
+
+SCHEMA: dict[str, Any] = {
+    "name": "memory_operations",
+    "strict": True,
+    "schema": {
+        "type": "object",
+        "properties": {
+            "operations": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "op": {"type": "string", "enum": ["SET", "DELETE"]},
+                        "key": {"type": "string"},
+                        "value": {"type": "string"},
+                    },
+                    "required": ["op", "key", "value"],
+                    "additionalProperties": False,
+                },
+            }
+        },
+        "required": ["operations"],
+        "additionalProperties": False,
+    },
+}
+
+DEFAULT_CONFIDENCE = 0.8
+_DEEPEST = 5
+
+
+@dataclass(frozen=True)
+class Operation:
+    """SET or DELETE of one key, trimmed and cleaned; ``value`` is empty for a DELETE."""
+
+    op: str
+    key: str
+    value: str = ""
+    confidence: float = DEFAULT_CONFIDENCE
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The operations in the order of the reply, and why the other items were skipped (codes, never content)."""
+
+    operations: list[Operation]
+    skipped: list[str]
+
+
+def parse(reply: str) -> Proposal | None:
+    """The last valid list of operations in the reply; None when there is none, which is a failure, unlike an empty one.
+
+    A bad item is skipped alone.
+    """
+    lists = [found for value in json_values(reply) for found in _operation_lists(value)]
+    if not lists:
+        return None
+    read = [_operation(item) for item in lists[-1]]
+    return Proposal(
+        operations=[item for item in read if isinstance(item, Operation)],
+        skipped=[item for item in read if isinstance(item, str)],
+    )
+
+
+def _operation_lists(value: Any, level: int = 0) -> Iterator[list[Any]]:
+    """Lists of operations at any level: under the name "operations", or an array that is empty or holds one."""
+    if isinstance(value, dict):
+        named = value.get("operations")
+        if isinstance(named, list):
+            yield named
+        elif level < _DEEPEST:
+            for inner in value.values():
+                if isinstance(inner, dict) or inner:
+                    yield from _operation_lists(inner, level + 1)
+    elif isinstance(value, list) and (not value or any(isinstance(item, dict) and "op" in item for item in value)):
+        yield value
+
+
+def _operation(item: Any) -> Operation | str:
+    """An operation, or the code of why there is none in this item."""
+    if not isinstance(item, dict):
+        return "not_an_object"
+    op = item.get("op")
+    kind = op.strip().upper() if isinstance(op, str) else ""
+    if kind not in ("SET", "DELETE"):
+        return "unknown_operation"
+    key = clean(item["key"]).strip() if isinstance(item.get("key"), str) else ""
+    if not key:
+        return "no_key"
+    if kind == "DELETE":
+        return Operation(kind, key)
+    value = _text(item.get("value"))
+    return Operation(kind, key, value, _confidence(item.get("confidence"))) if value else "no_value"
+
+
+def _text(value: Any) -> str:
+    """Text as it is, a number or truth value as its JSON text (numbers were read as text), nothing else."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return clean(value).strip() if isinstance(value, str) else ""
+
+
+def _confidence(value: Any) -> float:
+    try:
+        confidence = float(value)
+    except (TypeError, ValueError):
+        return DEFAULT_CONFIDENCE
+    return min(max(confidence, 0.0), 1.0) if confidence == confidence else DEFAULT_CONFIDENCE

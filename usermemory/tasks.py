@@ -1,0 +1,9 @@
+from uuid import UUID
+
+from memorygw.claims import late_work
+from memorygw.conf import component
+
+
+@late_work
+def extract_facts(state_id: str) -> None:
+    component("USER_MEMORY_STORE").extract(UUID(state_id))
