@@ -109,10 +109,7 @@ def assemble(parts: Parts) -> Context:
     if prompt_tokens > ModelLimits.of(parts.model).prompt_tokens:
         raise ContextTooLargeError
     trimmed = parts.window.left_out + len(parts.window.turns) - len(turns)
-    warnings = [
-        ContextWarning("turns_trimmed", trimmed),
-        ContextWarning("facts_left_out", len(parts.facts) - len(facts)),
-    ]
+    counts = {"turns_trimmed": trimmed, "facts_left_out": len(parts.facts) - len(facts)}
     return Context(
         system=system,
         turns=turns,
