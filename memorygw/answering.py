@@ -15,7 +15,7 @@ import usermemory.tasks
 import workingmemory.tasks
 from memorygw.claims import wake
 from memorygw.conf import component, conf
-from memorygw.context import Context, ContextWarning, Parts, assemble, history_budget
+from memorygw.context import Context, ContextWarning, Parts, assemble, facts_block, history_budget, system_prompt
 from memorygw.exceptions import LeaseLostError, ModelFailedError, PersonaNotFoundError
 from memorygw.llm.base import Completion, CompletionRequest
 from memorygw.llm.calls import call_model
@@ -119,10 +119,11 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     instructions = persona.instructions if persona else ""
     injects = conf.INJECTION_ENABLED and (persona is None or persona.memory_injection_enabled)
     facts = component("USER_MEMORY_STORE").get_facts(query.tenant_id, query.user_id) if injects else []
-    budget = query.budget_tokens
-    if budget is None:
-        budget = history_budget(model, instructions, facts, thread)
-    window = Window((), budget)
+    block = facts_block(facts)
+    prompt = system_prompt(model, instructions, block.text)
+    exact = query.budget_tokens is not None
+    budget = query.budget_tokens if query.budget_tokens is not None else history_budget(model, prompt, thread)
+    window = Window((), budget, exact=exact)
     if thread is not None:
         memory = component("WORKING_MEMORY_STORE")
         window = memory.load(
@@ -130,9 +131,18 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
             strategy=memory.strategy(persona.working_memory if persona else ""),
             budget_tokens=budget,
             upcoming_tokens=turn_tokens(query.upcoming, model) if query.upcoming else None,
-            exact=query.budget_tokens is not None,
+            exact=exact,
         )
-    return assemble(Parts(model=model, instructions=instructions, facts=facts, window=window, upcoming=query.upcoming))
+    return assemble(
+        Parts(
+            model=model,
+            instructions=instructions,
+            block=block,
+            prompt=prompt,
+            window=window,
+            upcoming=query.upcoming,
+        )
+    )
 
 
 def _prepare(call: Call) -> _Prepared:
@@ -164,7 +174,7 @@ def _store_question(prepared: _Prepared, token: UUID | None) -> _Started:
         thread = store.create_thread(call.tenant_id, call.user_id, persona_id=persona_id, leased=True)
         token = thread.lease_token
     assert token is not None  # noqa: S101  a lease was taken, or came with the new thread
-    [question] = store.append_turns(call.tenant_id, thread.id, [prepared.question], token=token, model=prepared.model)
+    [question] = store.append_turns(thread, [prepared.question], token=token, model=prepared.model)
     run = store.start_run(thread.id, memories=[fact.id for fact in prepared.context.facts])
     return _Started(thread=thread, token=token, question=question, run=run)
 
@@ -195,11 +205,8 @@ def _settle(prepared: _Prepared, started: _Started, completion: Completion) -> A
     usage = (completion.prompt_tokens, completion.completion_tokens)
     try:
         with transaction.atomic(durable=True):
-            [answer] = store.append_turns(
-                prepared.call.tenant_id, thread.id, [draft], token=started.token, model=prepared.model, release=True
-            )
+            [answer] = store.append_turns(thread, [draft], token=started.token, model=prepared.model, release=True)
             store.finish_run(started.run, "completed", usage=usage)
-            thread.turn_count = answer.seq
             _queue_learning(thread, prepared.persona)
     except LeaseLostError as error:
         store.finish_run(started.run, "failed", error=error.code)

@@ -5,9 +5,11 @@ is found by the sweep, a doubled one finds its row claimed. The queue may lose, 
 """
 
 import logging
+import os
 import random
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -130,10 +132,23 @@ def has_broker() -> bool:
 
 
 class _Publisher:
-    """Sends wake-ups; a broker that failed is left alone for a while, since even a short timeout costs a request."""
+    """Sends wake-ups; a broker that failed is left alone for a while: another try costs seconds.
+
+    `wake` hands the sending to a thread of its own, so that no request ever waits for a broker.
+    """
 
     def __init__(self) -> None:
         self._silent_until = 0.0
+        self._start()
+        # A fork takes the executor's bookkeeping along, but not its thread.
+        os.register_at_fork(after_in_child=self._start)
+
+    def _start(self) -> None:
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix="memorygw-wake")
+
+    def wake(self, task: "Task[..., Any]", pk: UUID) -> None:
+        if current_app.conf.broker_url:
+            self._executor.submit(self.send, task, pk)
 
     def send(self, task: "Task[..., Any]", pk: UUID) -> None:
         if not current_app.conf.broker_url or time.monotonic() < self._silent_until:
@@ -145,5 +160,14 @@ class _Publisher:
             logger.warning("No wake-up sent, the sweep will find the work: %s", type(error).__name__)
 
 
-wake: Callable[["Task[..., Any]", UUID], None] = _Publisher().send
-"""Tell a worker, by id, that a state row is due. Call it on commit. Never raises for a broker that is down."""
+_publisher = _Publisher()
+
+
+def wake(task: "Task[..., Any]", pk: UUID) -> None:
+    """Tell a worker, by id, that a state row is due. Call it on commit. Neither waits nor raises."""
+    _publisher.wake(task, pk)
+
+
+def send(task: "Task[..., Any]", pk: UUID) -> None:
+    """The same, at once: for callers that can wait. Does not raise for a broker that is down either."""
+    _publisher.send(task, pk)

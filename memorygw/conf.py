@@ -131,16 +131,23 @@ def _parse_bool(text: str) -> bool:
         raise ValueError(f"{text!r} is neither true nor false") from None
 
 
-@cache
+_components: dict[str, Any] = {}
+
+
 def component(name: str) -> Any:
     """The object behind a replaceable part, as in ``component("LLM_CLIENT")``; made anew when settings change."""
-    options: dict[str, Any] = conf.LLM_OPTIONS if name == "LLM_CLIENT" else {}
-    return import_string(getattr(conf, name))(**options)
+    if name not in _components:
+        options: dict[str, Any] = conf.LLM_OPTIONS if name == "LLM_CLIENT" else {}
+        _components[name] = import_string(getattr(conf, name))(**options)
+    return _components[name]
 
 
 def _forget_components(*, setting: str, **_: Any) -> None:
     if setting.startswith("MEMORYGW_"):
-        component.cache_clear()
+        for name in list(_components):
+            close = getattr(_components.pop(name), "close", None)
+            if close:
+                close()
 
 
 setting_changed.connect(_forget_components)

@@ -1,6 +1,6 @@
 """What one request to a model carries: the ContextAssembler. Pure: parts in, messages and warnings out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from uuid import UUID
@@ -58,13 +58,32 @@ class ContextWarning:
     count: int
 
 
+@dataclass(frozen=True)
+class FactsBlock:
+    """The block of facts a prompt gets, the facts in it, and how many had no room."""
+
+    text: str
+    facts: Sequence[FactLike]
+    left_out: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A system prompt and what it costs."""
+
+    text: str
+    tokens: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a request is put together from. ``upcoming`` is the user turn about to be stored, if there is one."""
+    """What a request is put together from. ``prompt`` is the system prompt without notes; ``upcoming`` the user turn
+    about to be stored, if there is one."""
 
     model: str
     instructions: str
-    facts: Sequence[FactLike]
+    block: FactsBlock
+    prompt: Prompt
     window: Window
     upcoming: TurnDraft | None = None
 
@@ -93,30 +112,29 @@ def assemble(parts: Parts) -> Context:
 
     Raises `ContextTooLargeError` when it does not fit the model although nothing is left to trim (W45).
     """
-    block, facts = facts_block(parts.facts)
-    notes = notes_block(parts.window.notes)
-    system = system_prompt(parts.instructions, block, notes)
+    notes, prompt = notes_block(parts.window.notes), parts.prompt
+    budget = parts.window.budget_tokens
+    if notes:
+        prompt = system_prompt(parts.model, parts.instructions, parts.block.text, notes)
+        budget -= 0 if parts.window.exact else prompt.tokens - parts.prompt.tokens
     upcoming_tokens = turn_tokens(parts.upcoming, parts.model) if parts.upcoming else 0
-    budget = parts.window.budget_tokens - (0 if parts.window.exact else count_tokens(notes, parts.model))
     turns = fit(parts.window.turns, budget - upcoming_tokens, keep_newest=parts.upcoming is None)
-
     messages = [to_message(turn) for turn in turns]
     if parts.upcoming:
         messages.append({"role": parts.upcoming.role, "content": parts.upcoming.content})
     window_tokens = sum(turn.token_count for turn in turns) + upcoming_tokens
-    overhead = MESSAGE_OVERHEAD_TOKENS * (len(messages) + bool(system))
-    prompt_tokens = count_tokens(system, parts.model) + window_tokens + overhead
-    if prompt_tokens > ModelLimits.of(parts.model).prompt_tokens:
+    total = prompt.tokens + window_tokens + MESSAGE_OVERHEAD_TOKENS * (len(messages) + bool(prompt.text))
+    if total > ModelLimits.of(parts.model).prompt_tokens:
         raise ContextTooLargeError
     trimmed = parts.window.left_out + len(parts.window.turns) - len(turns)
-    counts = {"turns_trimmed": trimmed, "facts_left_out": len(parts.facts) - len(facts)}
+    counts = {"turns_trimmed": trimmed, "facts_left_out": parts.block.left_out}
     return Context(
-        system=system,
+        system=prompt.text,
         turns=turns,
         messages=messages,
-        facts=facts,
+        facts=parts.block.facts,
         notes=notes,
-        prompt_tokens=prompt_tokens,
+        prompt_tokens=total,
         budget_tokens=budget,
         over_budget=window_tokens > budget,
         warnings=[ContextWarning(code, count) for code, count in counts.items() if count],
@@ -133,29 +151,29 @@ def fit(turns: Sequence[TurnLike], budget_tokens: int, *, keep_newest: bool) -> 
     return []
 
 
-def history_budget(model: str, instructions: str, facts: Sequence[FactLike], thread: ThreadLike | None) -> int:
-    """Tokens that the model's window leaves for history once instructions, facts and the answer have theirs (W41).
+def history_budget(model: str, prompt: Prompt, thread: ThreadLike | None) -> int:
+    """Tokens that the model's window leaves for history once the system prompt and the answer have theirs (W41).
 
     Every message costs a little beside its content; that comes off first, by the thread's average turn.
     """
-    system = system_prompt(instructions, facts_block(facts)[0])
-    budget = ModelLimits.of(model).prompt_tokens - count_tokens(system, model) - 2 * MESSAGE_OVERHEAD_TOKENS
+    budget = ModelLimits.of(model).prompt_tokens - prompt.tokens - 2 * MESSAGE_OVERHEAD_TOKENS
     if budget <= 0 or thread is None or not thread.turn_count:
         return max(budget, 0)
     per_turn = thread.token_count / thread.turn_count + MESSAGE_OVERHEAD_TOKENS
     return budget - MESSAGE_OVERHEAD_TOKENS * min(thread.turn_count, int(budget / per_turn))
 
 
-def facts_block(facts: Sequence[FactLike]) -> tuple[str, list[FactLike]]:
-    """The block a prompt gets, and the facts in it; both empty when no line fits (K10, R99, R100).
+def facts_block(facts: Sequence[FactLike]) -> FactsBlock:
+    """The block a prompt gets; empty when no line fits (K10, R99, R100).
 
     All facts, while they fit into ``INJECTION_BUDGET_CHARS``; else those changed last, whole lines only. Printed in the
     order given, which is stable, so that a provider's prompt cache keeps working.
     """
-    chosen = _within_budget(facts)
-    if not chosen:
-        return "", []
-    return _block(_FACTS_TAG, _FACTS_HEADING, map(fact_line, chosen)), chosen
+    lines = {fact.id: fact_line(fact) for fact in facts}
+    fitting = _within_budget(facts, lines)
+    chosen = [fact for fact in facts if fact.id in fitting]
+    text = _block(_FACTS_TAG, _FACTS_HEADING, (lines[fact.id] for fact in chosen)) if chosen else ""
+    return FactsBlock(text, chosen, len(facts) - len(chosen))
 
 
 def fact_line(fact: FactLike) -> str:
@@ -174,27 +192,29 @@ def harmless(text: str) -> str:
     return _FORGED_TAG.sub("‹", one_line(text).strip())
 
 
-def system_prompt(instructions: str, *blocks: str) -> str:
+def system_prompt(model: str, instructions: str, *blocks: str) -> Prompt:
     """Instructions with memory in their ``{memory}`` slot, or after them; one block each, nothing for an empty one."""
     memory = "\n\n".join(block for block in blocks if block)
     before, slot, rest = instructions.partition(MEMORY_SLOT)
     if slot:
-        return f"{before}{memory}{rest.replace(MEMORY_SLOT, '')}".strip()
-    return "\n\n".join(part for part in (instructions.strip(), memory) if part)
+        text = f"{before}{memory}{rest.replace(MEMORY_SLOT, '')}".strip()
+    else:
+        text = "\n\n".join(part for part in (instructions.strip(), memory) if part)
+    return Prompt(text, count_tokens(text, model))
 
 
-def _within_budget(facts: Sequence[FactLike]) -> list[FactLike]:
+def _within_budget(facts: Sequence[FactLike], lines: Mapping[UUID, str]) -> Collection[UUID]:
     budget = conf.INJECTION_BUDGET_CHARS
     used = len(_block(_FACTS_TAG, _FACTS_HEADING, ()))
-    if not budget or used + sum(len(fact_line(fact)) + 1 for fact in facts) <= budget:
-        return list(facts)
+    if not budget or used + sum(len(line) + 1 for line in lines.values()) <= budget:
+        return lines.keys()
     chosen: set[UUID] = set()
     for fact in sorted(facts, key=lambda fact: fact.updated_at, reverse=True):
-        used += len(fact_line(fact)) + 1
+        used += len(lines[fact.id]) + 1
         if used > budget:
             break
         chosen.add(fact.id)
-    return [fact for fact in facts if fact.id in chosen]
+    return chosen
 
 
 def _block(tag: str, heading: str, lines: Iterable[str]) -> str:

@@ -192,7 +192,7 @@ def get_user_facts(tenant: TenantLike, user_id: UserLike) -> list[Any]:
 
 def get_facts_text(tenant: TenantLike, user_id: UserLike) -> str:
     """The block of facts as a prompt gets it; empty when there are none."""
-    return facts_block(get_user_facts(tenant, user_id))[0]
+    return facts_block(get_user_facts(tenant, user_id)).text
 
 
 def upsert_user_fact(tenant: TenantLike, user_id: UserLike, key: str, value: str) -> Any:

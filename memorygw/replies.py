@@ -10,7 +10,8 @@ _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=lambd
 _REASONING = "think|thinking|thought|reasoning"
 _LANDMARK = regex.compile(rf"[\[{{]|<(?P<close>/?)(?:{_REASONING})\s*>", regex.IGNORECASE)
 _REASONING_END = regex.compile(rf"</(?:{_REASONING})\s*>", regex.IGNORECASE)
-_LONGEST_REPLY_CHARS = 1_000_000
+# Far above what the helper model may answer; trying every bracket of a longer text would take its time.
+_LONGEST_REPLY_CHARS = 100_000
 
 
 def json_values(reply: str) -> list[Any]:
@@ -35,7 +36,9 @@ def json_values(reply: str) -> list[Any]:
         else:
             try:
                 value, position = _DECODER.raw_decode(reply, landmark.start())
-            except (ValueError, RecursionError):
+            except RecursionError:
+                return []
+            except ValueError:
                 continue
             values.append(value)
     return values

@@ -143,7 +143,8 @@ if DEBUG and not (MEMORYGW_LLM_API_KEY or globals().get("MEMORYGW_LLM_BASE_URL")
     MEMORYGW_LLM_CLIENT = globals().get("MEMORYGW_LLM_CLIENT", "memorygw.llm.offline.OfflineClient")
 
 # The embedded worker of `manage.py serve` listens on the in-memory broker of its own process.
-CELERY_BROKER_URL = globals().get("MEMORYGW_BROKER_URL") or "memory://localhost/"
+# Celery itself lets an environment variable of that name win, so it has to be ours too.
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", "") or globals().get("MEMORYGW_BROKER_URL") or "memory://localhost/"
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 30

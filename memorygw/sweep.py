@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from memorygw.claims import LateWork, has_broker, wake
+from memorygw.claims import LateWork, has_broker, send
 from memorygw.conf import conf
 from usermemory.models import ExtractionState
 from usermemory.tasks import extract_facts
@@ -45,7 +45,7 @@ def wake_due() -> int:
     """Send a wake-up for everything that is due; how many."""
     found = list(due())
     for learner, pk in found:
-        wake(learner.task, pk)
+        send(learner.task, pk)
     return len(found)
 
 

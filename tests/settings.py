@@ -1,6 +1,7 @@
 """The standalone settings as the tests run them; services come from DATABASE_URL and MEMORYGW_BROKER_URL."""
 
 import os
+import tempfile
 
 os.environ.setdefault("SECRET_KEY", "only for tests " * 5)
 
@@ -13,3 +14,7 @@ MEMORYGW_LLM_BASE_URL = "http://127.0.0.1:9/v1"
 MEMORYGW_LLM_RETRIES = 0
 MEMORYGW_MODEL = "main"
 MEMORYGW_CHEAP_MODEL = "cheap"
+
+if DATABASES["default"]["ENGINE"].endswith("sqlite3"):  # noqa: F405
+    # A file, as in real life: SQLite's shared memory locks whole tables, whatever the busy timeout.
+    DATABASES["default"]["TEST"] = {"NAME": os.path.join(tempfile.mkdtemp(prefix="memorygw-tests-"), "test.sqlite3")}  # noqa: F405

@@ -6,12 +6,14 @@ Every method takes the tenant. A thread that is missing, marked as deleted, or a
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import attrgetter
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import F, Func, Q, Subquery
-from django.db.models.functions import Coalesce, Greatest, Least, Now
+from django.db.models import Q, Subquery
+from django.db.models.functions import Now
 
 from memorygw.conf import conf
 from memorygw.database import after
@@ -26,6 +28,8 @@ from memorygw.exceptions import (
 )
 from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
+
+_SPARE_TURNS = 16
 
 _STATUS_ERRORS = {
     Thread.Status.AWAITING_HUMAN: ThreadAwaitingHumanError,
@@ -84,10 +88,12 @@ class ThreadStore:
             raise InvalidError("Give one cursor, not both.", fields={"starting_after": ["Not with ending_before."]})
         threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
         if cursor := starting_after or ending_before:
-            at = self.get_thread(tenant_id, cursor, user_id=user_id)
+            self.get_thread(tenant_id, cursor, user_id=user_id)
+            # Compared inside the database: SQLite keeps times as text, which a value that was read need not equal.
+            at = Thread.objects.filter(pk=cursor).values("created_at")
             side = "gt" if starting_after else "lt"
             threads = threads.filter(
-                Q(**{f"created_at__{side}": at.created_at}) | Q(created_at=at.created_at, **{f"pk__{side}": at.pk})
+                Q(**{f"created_at__{side}": Subquery(at)}) | Q(created_at=Subquery(at), **{f"pk__{side}": cursor})
             )
         order = ("created_at", "pk") if starting_after else ("-created_at", "-pk")
         rows = list(threads.order_by(*order)[: limit + 1])
@@ -146,47 +152,33 @@ class ThreadStore:
     # --- turns
 
     def append_turns(
-        self,
-        tenant_id: UUID,
-        thread_id: UUID,
-        drafts: Sequence[TurnDraft],
-        *,
-        token: UUID,
-        model: str = "",
-        release: bool = False,
+        self, thread: Thread, drafts: Sequence[TurnDraft], *, token: UUID, model: str = "", release: bool = False
     ) -> list[Turn]:
-        """Store turns at the end, all or none, in the caller's transaction or their own; three queries for any number.
+        """Store turns at the end, all or none, in the caller's transaction or their own: two statements for any number.
 
-        The numbers are allotted by the UPDATE of the thread's counters, so two writers never get the same one. It holds
-        only under the token: a call that outlived its lease may still write until another call took over (T82), then
-        it gets `LeaseLostError`. ``release`` gives the lease back in the same statement.
+        Their numbers follow from the counters of ``thread``; the UPDATE that moves the counters holds only where they
+        are still as they were read, and only under the token. So no number is given twice, and a call that outlived its
+        lease writes until another call took over (T82), then gets `LeaseLostError`. ``release`` gives the lease back in
+        the same statement. ``thread`` is moved along.
         """
-        counts = [turn_tokens(draft, model) for draft in drafts]
-        counted = [0 if draft.role in INSTRUCTION_ROLES else n for draft, n in zip(drafts, counts, strict=True)]
-        freed: dict[str, Any] = {"lease_token": None, "lease_expires_at": None} if release else {}
-        with transaction.atomic():
-            thread = Thread.objects.live(tenant_id).filter(pk=thread_id)
-            if not thread.filter(lease_token=token).update(
-                turn_count=F("turn_count") + len(drafts),
-                token_count=F("token_count") + sum(counted),
-                updated_at=Now(),
-                **freed,
-            ):
-                self.get_thread(tenant_id, thread_id)
-                raise LeaseLostError
-            turn_count, tokens = thread.values_list("turn_count", "token_count").get()
-            turns = []
-            for n, draft in enumerate(drafts):
-                turns.append(
-                    _turn(
-                        draft,
-                        thread_id=thread_id,
-                        seq=turn_count - len(drafts) + 1 + n,
-                        token_count=counts[n],
-                        tokens_through=tokens - sum(counted[n + 1 :]),
-                    )
+        costs = [turn_tokens(draft, model) for draft in drafts]
+        counted = [0 if draft.role in INSTRUCTION_ROLES else cost for draft, cost in zip(drafts, costs, strict=True)]
+        with transaction.atomic(savepoint=False):
+            if self._move_counters(thread, len(drafts), sum(counted), token=token, release=release):
+                seqs = range(thread.turn_count - len(drafts) + 1, thread.turn_count + 1)
+                through = list(accumulate(counted, initial=thread.token_count - sum(counted)))[1:]
+                places = zip(drafts, seqs, costs, through, strict=True)
+                return Turn.objects.bulk_create(
+                    _turn(draft, thread_id=thread.pk, seq=seq, token_count=cost, tokens_through=total)
+                    for draft, seq, cost, total in places
                 )
-            return Turn.objects.bulk_create(turns)
+        # The lease is lost, or this copy of the thread is old.
+        fresh = self.get_thread(thread.tenant_id, thread.pk)
+        if fresh.lease_token != token:
+            raise LeaseLostError
+        turns = self.append_turns(fresh, drafts, token=token, model=model, release=release)
+        thread.turn_count, thread.token_count = fresh.turn_count, fresh.token_count
+        return turns
 
     def get_turns(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> list[Turn]:
         """The whole history, oldest first, in one read (T62)."""
@@ -210,21 +202,48 @@ class ThreadStore:
 
         It opens on a user turn: a ``from_seq`` inside a group of turns reaches back to the user turn that opens it
         (K4), the budget moves forward to the next one (K3). With ``keep_newest`` the newest user group is whole,
-        whatever the budget. One query that reads little more than it returns, at any length of history.
+        whatever the budget. One query that reads little more than it returns, at any length of history; up to three
+        for a group of very many turns or one above the budget.
         """
         spent = max(thread.token_count - max(budget_tokens, 0), 0)
-        turns = Turn.objects.filter(thread_id=thread.pk).exclude(role__in=INSTRUCTION_ROLES)
-        users = turns.filter(role=Turn.Role.USER).order_by("-seq").values("seq")
-        fitting = turns.filter(tokens_through__gt=spent).order_by("tokens_through", "seq").values("seq")
-        nothing = thread.turn_count + 1
-        first: Func = Greatest(
-            Coalesce(Subquery(users.filter(seq__lte=from_seq)[:1]), 1), Coalesce(Subquery(fitting[:1]), nothing)
+        # Ranges between constants, which a planner can estimate; a few turns more, to find the opening user turn.
+        window = self._fitting(thread, spent, from_seq - _SPARE_TURNS)
+        openings = [turn.seq for turn in window if turn.role == Turn.Role.USER and turn.seq <= from_seq]
+        opening = openings[-1] if openings else None
+        if opening is None and window and window[0].tokens_through - window[0].token_count > spent:
+            opening = self._opening(thread, from_seq)
+            window = self._fitting(thread, spent, opening)
+        window = open_on_user([turn for turn in window if opening is None or turn.seq >= opening])
+        if not window and keep_newest:
+            window = open_on_user(self._fitting(thread, -1, self._opening(thread, thread.turn_count)))
+        return window
+
+    def _fitting(self, thread: Thread, spent: int, from_seq: int) -> list[Turn]:
+        """Turns from ``from_seq`` on that lie wholly above the first ``spent`` tokens of the thread."""
+        turns = Turn.objects.filter(thread_id=thread.pk, tokens_through__gt=spent).exclude(role__in=INSTRUCTION_ROLES)
+        if from_seq > 1:
+            turns = turns.filter(seq__gte=from_seq)
+        # Sorted here: told to sort, SQLite walks the whole thread in that order.
+        ordered = sorted(turns.order_by(), key=attrgetter("seq"))
+        return [turn for turn in ordered if turn.tokens_through - turn.token_count >= spent]
+
+    def _opening(self, thread: Thread, seq: int) -> int:
+        """The user turn that opens the group of turn ``seq``; past the end when there is none."""
+        users = Turn.objects.filter(thread_id=thread.pk, role=Turn.Role.USER, seq__lte=seq)
+        found = users.order_by("-seq").values_list("seq", flat=True).first()
+        return found if found is not None else thread.turn_count + 1
+
+    def _move_counters(self, thread: Thread, turns: int, tokens: int, *, token: UUID, release: bool) -> bool:
+        """One conditional UPDATE of the thread's row; whether it held."""
+        unmoved = Thread.objects.live(thread.tenant_id).filter(
+            pk=thread.pk, lease_token=token, turn_count=thread.turn_count
         )
-        if keep_newest:
-            first = Least(first, Coalesce(Subquery(users[:1]), nothing))
-        rows = list(turns.filter(seq__gte=first).order_by("seq"))
-        window = open_on_user([turn for turn in rows if turn.tokens_through - turn.token_count >= spent])
-        return window or (_newest_group(rows) if keep_newest else [])
+        freed: dict[str, Any] = {"lease_token": None, "lease_expires_at": None} if release else {}
+        counters = {"turn_count": thread.turn_count + turns, "token_count": thread.token_count + tokens}
+        if not unmoved.update(**counters, updated_at=Now(), **freed):
+            return False
+        thread.turn_count, thread.token_count = counters["turn_count"], counters["token_count"]
+        return True
 
     # --- runs
 
@@ -283,9 +302,3 @@ def _turn(draft: TurnDraft, **place: Any) -> Turn:
     if draft.created_at:
         turn.created_at = draft.created_at
     return turn
-
-
-def _newest_group(turns: list[Turn]) -> list[Turn]:
-    """From the last user turn on; nothing when there is none."""
-    last = max((index for index, turn in enumerate(turns) if turn.role == Turn.Role.USER), default=len(turns))
-    return turns[last:]

@@ -31,7 +31,7 @@ from memorygw.models import ModelCall
 from memorygw.prompts import render_prompt
 from memorygw.text import cut, normalize_key, one_line
 from threads.turns import ThreadLike, to_transcript
-from usermemory.extraction import SCHEMA, Operation, parse
+from usermemory.extraction import SCHEMA, Operation, Proposal, parse
 from usermemory.models import ExtractionState, Fact, FactQuerySet, UserMemory
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,8 @@ class UserMemoryStore:
 
     def get_facts(self, tenant_id: UUID, user_id: str) -> list[Fact]:
         """The active facts of the user, in the order in which they came; [] for an unknown user (U26–U36)."""
-        return list(Fact.objects.of_user(tenant_id, user_id).active().in_order())
+        facts = Fact.objects.of_user(tenant_id, user_id).active().in_order()
+        return list(facts.only("key", "value", "updated_at", "origin", "source_thread_id"))
 
     # --- the user's own edits
 
@@ -135,7 +136,9 @@ class UserMemoryStore:
         turn reaches one extraction, whoever runs this, however often. A failure keeps the facts and is tried again.
         """
         while conf.EXTRACTION_ENABLED and (token := ExtractionState.objects.claim(state_id)):
-            state = ExtractionState.objects.select_related("thread__persona").get(pk=state_id)
+            state = ExtractionState.objects.select_related("thread__persona").filter(pk=state_id).first()
+            if state is None:
+                return
             try:
                 self._extract(state, token)
             except ExtractionError as error:
@@ -152,10 +155,10 @@ class UserMemoryStore:
         fresh = (turn for turn in turns if turn.learnable and not (cleared_at and turn.stored_at <= cleared_at))
         transcript = to_transcript(fresh)
         learns = transcript and (thread.persona is None or thread.persona.memory_enabled)
-        operations = self._ask(state, transcript) if learns else []
-        self._settle(state, token, through, operations, cleared_at)
+        proposal = self._ask(state, transcript) if learns else Proposal([], [])
+        self._settle(state, token, through, proposal, cleared_at)
 
-    def _ask(self, state: ExtractionState, transcript: str) -> list[Operation]:
+    def _ask(self, state: ExtractionState, transcript: str) -> Proposal:
         thread = state.thread
         facts = self.get_facts(thread.tenant_id, thread.user_id)
         known = "\n".join(one_line(f"{fact.key}: {fact.value}" if fact.key else fact.value) for fact in facts)
@@ -177,9 +180,7 @@ class UserMemoryStore:
         proposal = parse(completion.content or "")
         if proposal is None:
             raise ExtractionReplyError("reply_malformed")
-        if proposal.skipped:
-            logger.info("Extraction of thread %s skipped items: %s", thread.id, ", ".join(proposal.skipped))
-        return proposal.operations
+        return proposal
 
     @transaction.atomic
     def _settle(
@@ -187,7 +188,7 @@ class UserMemoryStore:
         state: ExtractionState,
         token: UUID,
         through: int,
-        operations: Sequence[Operation],
+        proposal: Proposal,
         cleared_at: datetime | None,
     ) -> None:
         """Facts and marker in one transaction, behind the fence: thread first, then the record.
@@ -207,8 +208,11 @@ class UserMemoryStore:
         if not ExtractionState.objects.settle(state.pk, token, covered=through, due_at=Now() if more else None):
             return
         if record.cleared_at == cleared_at:
-            done = self.merge(thread.tenant_id, thread.user_id, operations, thread_id=thread.id)
-            logger.info("Extraction of thread %s: %d applied, skipped: %s", thread.id, done.applied, done.skipped)
+            done = self.merge(thread.tenant_id, thread.user_id, proposal.operations, thread_id=thread.id)
+            skipped = proposal.skipped + done.skipped
+            logger.info(
+                "Extraction of thread %s: %d applied, %d skipped %s", thread.id, done.applied, len(skipped), skipped
+            )
 
     def merge(self, tenant_id: UUID, user_id: str, operations: Sequence[Operation], *, thread_id: UUID) -> Merge:
         """Apply operations in order, under the record's lock; "unchanged" is judged after cutting (U90–U100)."""

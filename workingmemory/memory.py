@@ -149,7 +149,9 @@ class WorkingMemory:
         A failed, empty, cut or malformed reply leaves the state as it was and is tried again later (K5).
         """
         while conf.WORKING_MEMORY_ENABLED and (token := WorkingMemoryState.objects.claim(state_id)):
-            state = WorkingMemoryState.objects.select_related("thread__persona").get(pk=state_id)
+            state = WorkingMemoryState.objects.select_related("thread__persona").filter(pk=state_id).first()
+            if state is None:
+                return
             try:
                 self._update(state, token)
             except ModelFailedError as error:

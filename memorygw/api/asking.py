@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -10,7 +9,7 @@ from rest_framework.response import Response
 
 from memorygw import gateway
 from memorygw.api.threads import TurnShape, WarningShape
-from memorygw.api.views import GatewayViewSet, Shape, valid
+from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
 
 class RunShape(Shape):
@@ -63,14 +62,22 @@ class Question(serializers.Serializer[Any]):
 
 
 class AskViewSet(GatewayViewSet):
-    @extend_schema(request=Question, responses=AnswerShape)
-    def ask(self, request: Request, thread_id: str | None = None) -> Response:
-        question = valid(Question, request.data)
+    @describe("ask", request=Question, responses=AnswerShape)
+    def ask(self, request: Request, thread_id: str) -> Response:
+        return self._ask(thread_id)
+
+    @describe("ask_anew", request=Question, responses=AnswerShape)
+    def ask_anew(self, request: Request) -> Response:
+        """In a new thread."""
+        return self._ask(None)
+
+    @describe("get_run", responses=RunShape)
+    def run(self, request: Request, run_id: str) -> Response:
+        return Response(RunShape(gateway.get_run(*self.caller, run_id)).data)
+
+    def _ask(self, thread_id: str | None) -> Response:
+        question = valid(Question, self.request.data)
         question.pop("stream", None), question.pop("tools", None)
         content = question.pop("content")
         answer = gateway.ask(*self.caller, content, thread_id=thread_id, **question)
         return Response(AnswerShape(answer).data)
-
-    @extend_schema(responses=RunShape)
-    def run(self, request: Request, run_id: str) -> Response:
-        return Response(RunShape(gateway.get_run(*self.caller, run_id)).data)

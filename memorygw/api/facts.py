@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
-from memorygw.api.views import GatewayViewSet, Shape, valid
+from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
 
 class FactShape(Shape):
@@ -38,24 +38,25 @@ class KeyedFact(FactValue):
 
 
 class FactViewSet(GatewayViewSet):
-    @extend_schema(responses=FactListShape)
+    @describe("get_user_facts", responses=FactListShape)
     def list(self, request: Request) -> Response:
         return Response({"items": FactShape(gateway.get_user_facts(*self.caller), many=True).data})
 
-    @extend_schema(request=KeyedFact, responses=FactShape)
+    @describe("upsert_user_fact", request=KeyedFact, responses=FactShape)
     def put(self, request: Request) -> Response:
         return self._put(**valid(KeyedFact, request.data))
 
-    @extend_schema(request=FactValue, responses=FactShape)
+    @describe("upsert_user_fact_by_key", request=FactValue, responses=FactShape)
     def put_key(self, request: Request, key: str) -> Response:
         return self._put(key=key, **valid(FactValue, request.data))
 
-    @extend_schema(responses={204: None})
+    @describe("remove_user_fact_by_key", responses={204: None})
     def delete_key(self, request: Request, key: str) -> Response:
         gateway.remove_user_fact(*self.caller, key)
         return Response(status=204)
 
-    @extend_schema(
+    @describe(
+        "remove_user_facts",
         responses={204: None},
         parameters=[
             OpenApiParameter("key", str),
@@ -72,9 +73,18 @@ class FactViewSet(GatewayViewSet):
             raise ValidationError({"key": ["Give one key, or all=true."]})
         return Response(status=204)
 
-    @extend_schema(responses=FactsTextShape)
-    def context(self, request: Request, key: str) -> Response:
+    @describe("get_facts_text", responses=FactsTextShape)
+    def context(self, request: Request) -> Response:
         return Response({"text": gateway.get_facts_text(*self.caller)})
+
+    @describe("put_context", exclude=True)
+    def put_context(self, request: Request) -> Response:
+        """PUT and DELETE mean the key "context" there."""
+        return self.put_key(request, "context")
+
+    @describe("delete_context", exclude=True)
+    def delete_context(self, request: Request) -> Response:
+        return self.delete_key(request, "context")
 
     def _put(self, key: str, value: str) -> Response:
         if key.strip() in (".", ".."):

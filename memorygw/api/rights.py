@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -10,7 +10,7 @@ from rest_framework.response import Response
 
 from memorygw import gateway
 from memorygw.api.auth import IsAdminKey, acting_user
-from memorygw.api.views import GatewayViewSet, Shape, valid
+from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
 
 class ReceiptShape(Shape):
@@ -36,12 +36,15 @@ class Forgetting(serializers.Serializer[Any]):
 class RightsViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
-    @extend_schema(request=Forgetting, responses=ReceiptShape)
+    @describe("forget_user", request=Forgetting, responses=ReceiptShape)
     def forget(self, request: Request, user_id: str) -> Response:
         return self._forget(user_id)
 
-    @extend_schema(
-        request=Forgetting, responses=ReceiptShape, parameters=[OpenApiParameter("user", str, required=True)]
+    @describe(
+        "forget_user_by_query",
+        request=Forgetting,
+        responses=ReceiptShape,
+        parameters=[OpenApiParameter("user", str, required=True)],
     )
     def forget_by_query(self, request: Request) -> Response:
         return self._forget(acting_user(request))

@@ -14,9 +14,7 @@ _SETTINGS = {
     "TITLE": "memorygw",
     "DESCRIPTION": "A memory gateway for LLM applications.",
     "VERSION": "1",
-    "SERVE_INCLUDE_SCHEMA": False,
     "COMPONENT_SPLIT_REQUEST": True,
-    "ENUM_NAME_OVERRIDES": {},
 }
 
 
@@ -37,6 +35,7 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
 
 
 class SchemaView(SpectacularAPIView):
+    schema = None
     authentication_classes: list[Any] = []
     permission_classes = [AllowAny]
     renderer_classes = [OpenApiJsonRenderer]
@@ -52,6 +51,7 @@ class SchemaView(SpectacularAPIView):
 
 
 class DocsView(SpectacularSwaggerView):
+    schema = None
     authentication_classes: list[Any] = []
     permission_classes = [AllowAny]
     url_name = "memorygw:schema"

@@ -3,14 +3,14 @@
 from typing import Any
 from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
-from memorygw.api.views import GatewayViewSet, Shape, limit_of, valid
+from memorygw.api.views import GatewayViewSet, Shape, describe, limit_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
 
 
@@ -131,7 +131,7 @@ _PAGING = [
 
 
 class ThreadViewSet(GatewayViewSet):
-    @extend_schema(responses=ThreadPageShape, parameters=_PAGING)
+    @describe("list_threads", responses=ThreadPageShape, parameters=_PAGING)
     def list(self, request: Request) -> Response:
         page = gateway.list_threads(
             *self.caller,
@@ -141,15 +141,15 @@ class ThreadViewSet(GatewayViewSet):
         )
         return Response(ThreadPageShape(page).data)
 
-    @extend_schema(request=NewThread, responses={201: ThreadShape})
+    @describe("create_thread", request=NewThread, responses={201: ThreadShape})
     def create(self, request: Request) -> Response:
         return Response(ThreadShape(gateway.create_thread(*self.caller, **valid(NewThread, request.data))).data, 201)
 
-    @extend_schema(responses=ThreadShape)
+    @describe("get_thread", responses=ThreadShape)
     def retrieve(self, request: Request, thread_id: str) -> Response:
         return Response(ThreadShape(gateway.get_thread(*self.caller, thread_id)).data)
 
-    @extend_schema(request=ThreadChange, responses=ThreadShape)
+    @describe("rename_thread", request=ThreadChange, responses=ThreadShape)
     def partial_update(self, request: Request, thread_id: str) -> Response:
         change = valid(ThreadChange, request.data)
         if "title" in change:
@@ -158,34 +158,34 @@ class ThreadViewSet(GatewayViewSet):
             thread = gateway.get_thread(*self.caller, thread_id)
         return Response(ThreadShape(thread).data)
 
-    @extend_schema(responses={204: None})
+    @describe("delete_thread", responses={204: None})
     def destroy(self, request: Request, thread_id: str) -> Response:
         thread = gateway.get_thread(*self.caller, thread_id)
         gateway.delete_threads(*self.caller, [thread.id])
         return Response(status=204)
 
-    @extend_schema(request=ThreadDeletion, responses=ThreadCountsShape)
+    @describe("delete_threads", request=ThreadDeletion, responses=ThreadCountsShape)
     def delete_many(self, request: Request) -> Response:
         ids = valid(ThreadDeletion, request.data)["ids"]
         counts = gateway.delete_threads(*self.caller, ids if ids == "all" else _uuids(ids))
         return Response(ThreadCountsShape(counts).data)
 
-    @extend_schema(responses=TurnListShape)
+    @describe("get_turns", responses=TurnListShape)
     def turns(self, request: Request, thread_id: str) -> Response:
         return Response({"items": TurnShape(gateway.get_turns(*self.caller, thread_id), many=True).data})
 
-    @extend_schema(request=ContextRequest, responses=ContextShape)
+    @describe("get_context", request=ContextRequest, responses=ContextShape)
     def context(self, request: Request, thread_id: str) -> Response:
         options = valid(ContextRequest, request.data)
         # What the query will choose by is recall; until then it has no effect.
         options.pop("query", None)
         return Response(ContextShape(gateway.get_context(*self.caller, thread_id, **options)).data)
 
-    @extend_schema(responses=MemoryShape)
+    @describe("get_thread_memory", responses=MemoryShape)
     def memory(self, request: Request, thread_id: str) -> Response:
         return Response(MemoryShape(gateway.get_thread_memory(*self.caller, thread_id)).data)
 
-    @extend_schema(responses={204: None})
+    @describe("reset_thread_memory", responses={204: None})
     def reset_memory(self, request: Request, thread_id: str) -> Response:
         gateway.reset_thread_memory(*self.caller, thread_id)
         return Response(status=204)

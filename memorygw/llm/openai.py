@@ -39,6 +39,10 @@ class OpenAIClient:
         self._refused: dict[str, set[str]] = {}
         self._lock = threading.Lock()
 
+    def close(self) -> None:
+        """Close the connections that are kept open; called when settings change."""
+        self._client.close()
+
     def complete(self, request: CompletionRequest) -> Completion:
         while True:
             parameters = self._parameters(request)

@@ -1,0 +1,209 @@
+"""The system as it runs: a serving process, its worker, a database of its own, and a scripted model.
+
+On SQLite the worker is embedded. With MEMORYGW_BROKER_URL a real Celery worker process listens on that broker; with a
+PostgreSQL DATABASE_URL a fresh database is made there. A service that is named and missing fails here, it never skips.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+from uuid import uuid4
+
+import psycopg
+import pytest
+import requests
+
+from memorygw.testing import ScriptedModelServer
+from tests.conftest import cheap_default
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = [sys.executable, "-W", "error::DeprecationWarning"]
+
+
+def clean_environment(**values: str) -> dict[str, str]:
+    kept = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MEMORYGW_", "OPENAI_", "DJANGO_"))
+    }
+    return kept | {"SECRET_KEY": "only for tests " * 5} | values
+
+
+@pytest.fixture(scope="session")
+def database_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    url = os.environ.get("DATABASE_URL", "")
+    if not url.startswith("postgres"):
+        yield f"sqlite:///{tmp_path_factory.mktemp('e2e') / 'memorygw.sqlite3'}"
+        return
+    name = f"memorygw_e2e_{uuid4().hex[:8]}"
+    server = urlsplit(url)._replace(path="/postgres").geturl()
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f'CREATE DATABASE "{name}"')
+    yield urlsplit(url)._replace(path=f"/{name}").geturl()
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@pytest.fixture(scope="session")
+def scripted_model() -> Iterator[ScriptedModelServer]:
+    with ScriptedModelServer() as server:
+        yield server
+
+
+@dataclass
+class Gateway:
+    """A running gateway: its processes, and a client of its API."""
+
+    environment: dict[str, str]
+    log: Path
+    processes: list["subprocess.Popen[str]"] = field(default_factory=list)
+    base_url: str = ""
+
+    def manage(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*PYTHON, "manage.py", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def serve(self) -> "subprocess.Popen[str]":
+        process = self._start(*PYTHON, "manage.py", "serve", "--port", "0", "--threads", "64")
+        assert process.stdout is not None
+        while "http://" not in (line := process.stdout.readline()):
+            assert line, f"The server did not start:\n{self.log.read_text()}"
+        self.base_url = line.split()[-1]
+        return process
+
+    def work(self) -> "subprocess.Popen[str]":
+        """A real worker process, once it answers."""
+        process = self._start(
+            *PYTHON, "-m", "celery", "-A", "memorygw", "worker", "--concurrency", "2", "--loglevel", "INFO"
+        )
+        wait_for(lambda: " ready." in self.log.read_text(), "the worker")
+        return process
+
+    def _start(self, *command: str) -> "subprocess.Popen[str]":
+        with self.log.open("a") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process
+
+    def stop(self) -> None:
+        for process in self.processes:
+            kill(process, signal.SIGTERM)
+        for process in self.processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                kill(process, signal.SIGKILL)
+            if process.stdout:
+                process.stdout.close()
+
+    def key(self, tenant: str, role: str = "service") -> "Caller":
+        made = json.loads(self.manage("create_api_key", "--tenant", tenant, "--role", role, "--name", "e2e", "--json"))
+        assert made["tenant"] == tenant
+        return Caller(self, made["key"])
+
+    def until_idle(self) -> None:
+        self.manage("sweep", "--until-idle", "--timeout", "60")
+
+
+@dataclass
+class Caller:
+    """A program with a key."""
+
+    gateway: Gateway
+    key: str
+
+    def __call__(self, method: str, path: str, body: Any = None, *, user: str, expect: int = 200) -> Any:
+        response = requests.request(
+            method,
+            f"{self.gateway.base_url}/api/v1{path}?user={quote(user, safe='')}",
+            json=body,
+            headers={"Authorization": f"Bearer {self.key}"},
+            timeout=60,
+        )
+        assert response.status_code == expect, response.text
+        return response.json() if response.content else None
+
+    def ask(self, content: str, *, user: str, thread_id: str | None = None, expect: int = 200) -> Any:
+        path = f"/threads/{thread_id}/ask" if thread_id else "/ask"
+        return self("POST", path, {"content": content}, user=user, expect=expect)
+
+    def facts(self, user: str) -> dict[str, str]:
+        return {fact["key"]: fact["value"] for fact in self("GET", "/facts", user=user)["items"]}
+
+
+def kill(process: "subprocess.Popen[str]", number: int) -> None:
+    """Signal the process and everything it started."""
+    if process.poll() is None:
+        os.killpg(process.pid, number)
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 40) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"Waited {seconds} seconds for {what}."
+        time.sleep(0.05)
+
+
+def environment(database_url: str, model: ScriptedModelServer, **more: str) -> dict[str, str]:
+    broker = {"MEMORYGW_BROKER_URL": os.environ["MEMORYGW_BROKER_URL"]} if "MEMORYGW_BROKER_URL" in os.environ else {}
+    return clean_environment(
+        DATABASE_URL=database_url,
+        MEMORYGW_LLM_BASE_URL=model.base_url,
+        MEMORYGW_MODEL="main",
+        MEMORYGW_CHEAP_MODEL="cheap",
+        MEMORYGW_LLM_RETRIES="0",
+        MEMORYGW_SWEEP_EVERY_SECONDS="1",
+        **(broker | more),
+    )
+
+
+@pytest.fixture(scope="session")
+def running(
+    database_url: str, scripted_model: ScriptedModelServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    gateway = Gateway(
+        environment(database_url, scripted_model, MEMORYGW_DB_POOL_SIZE="5", MEMORYGW_LEASE_SECONDS="3"),
+        tmp_path_factory.mktemp("logs") / "log.txt",
+    )
+    gateway.log.touch()
+    gateway.manage("migrate", "--verbosity", "0")
+    try:
+        gateway.serve()
+        if "MEMORYGW_BROKER_URL" in gateway.environment:
+            gateway.work()
+        yield gateway
+    finally:
+        gateway.stop()
+
+
+@pytest.fixture
+def e2e_model(running: Gateway, scripted_model: ScriptedModelServer) -> ScriptedModelServer:
+    """The model of the running gateway, with nothing left to do from an earlier test."""
+    scripted_model.reset()
+    scripted_model.defaults["cheap"] = cheap_default
+    running.until_idle()
+    scripted_model.reset()
+    scripted_model.defaults["cheap"] = cheap_default
+    return scripted_model

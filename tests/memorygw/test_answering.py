@@ -1,0 +1,239 @@
+"""One ask through the gateway, and what is left behind when it goes wrong."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+from pytest_django import Settings
+
+from memorygw import gateway
+from memorygw.conf import component
+from memorygw.exceptions import (
+    ContextTooLargeError,
+    InvalidError,
+    LeaseLostError,
+    MemorygwError,
+    ModelFailedError,
+    ThreadBusyError,
+    ThreadNotFoundError,
+    UserRequiredError,
+)
+from memorygw.models import ModelCall, Tenant
+from memorygw.testing import ScriptedModelServer
+from tests.conftest import extractions, learn
+from threads.models import Run, Thread, Turn
+from usermemory.models import ExtractionState
+
+
+def contents() -> list[object]:
+    return list(Turn.objects.order_by("thread_id", "seq").values_list("content", flat=True))
+
+
+@pytest.mark.rows("T3", "T25", "U1", "U5", "U6", "U7", "U17", "U30", "U31", "U37")
+def test_what_is_told_in_one_thread_is_known_in_the_next(
+    tenant: Tenant, other_tenant: Tenant, model: ScriptedModelServer
+) -> None:
+    model.reply({"operations": [{"op": "SET", "key": "city", "value": "Turin"}]}, model="cheap")
+    first = gateway.ask(tenant, "ada", "I live in Turin.")
+    learn()
+    assert "user: I live in Turin." in extractions(model)[0].text
+    second = gateway.ask(tenant, "ada", "Where do I live?")
+    assert second.thread_id != first.thread_id
+    assert "city: Turin" in model.requests_for("main")[-1].system
+    assert second.run.memories == [str(gateway.get_user_facts(tenant, "ada")[0].pk)]
+    for stranger in ((tenant, "bob"), (other_tenant, "ada")):
+        gateway.ask(*stranger, "Where do I live?")
+        assert "Turin" not in model.requests_for("main")[-1].text
+
+
+@pytest.mark.rows("T1", "T2", "T34", "T55")
+def test_an_answer_tells_what_happened(tenant: Tenant, model: ScriptedModelServer) -> None:
+    model.reply("Hi!", model="main", prompt_tokens=11, completion_tokens=2)
+    answer = gateway.ask(tenant, "ada", "Hello", metadata={"page": 1})
+    assert [(turn.seq, turn.role, turn.content) for turn in answer.turns] == [
+        (1, "user", "Hello"),
+        (2, "assistant", "Hi!"),
+    ]
+    assert answer.turns[0].metadata == {"page": 1}
+    assert (answer.answer.model, answer.usage) == ("main", {"prompt_tokens": 11, "completion_tokens": 2})
+    run = gateway.get_run(tenant, "ada", answer.run.pk)
+    assert (run.status, run.prompt_tokens, run.completion_tokens, run.error) == ("completed", 11, 2, "")
+    call = ModelCall.objects.get()
+    assert (call.kind, call.outcome, call.prompt_tokens, call.run_id) == ("CHAT", "ok", 11, run.pk)
+
+
+@pytest.mark.rows("T8", "T86")
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [("500", "http_500"), ("400", "http_400"), ("html", "malformed"), ("junk", "malformed"), ("gone", "unreachable"),
+     ("null", "empty"), ("blank", "empty")],
+)  # fmt: skip
+def test_a_model_that_fails_leaves_the_question_and_a_free_thread(
+    tenant: Tenant, model: ScriptedModelServer, fault: str, reason: str
+) -> None:
+    match fault:
+        case "500" | "400":
+            model.fail(int(fault), model="main")
+        case "html":
+            model.garbage(b"<html>Bad gateway</html>", model="main")
+        case "junk":
+            model.garbage(b'{"choices": ', content_type="application/json", model="main")
+        case "gone":
+            model.disconnect(model="main")
+        case "null" | "blank":
+            model.reply(None if fault == "null" else " \n", model="main")
+    with pytest.raises(ModelFailedError) as error:
+        gateway.ask(tenant, "ada", "Hello")
+    assert error.value.reason == reason
+    assert contents() == ["Hello"]
+    [run] = Run.objects.all()
+    assert (run.status, run.error) == ("failed", reason)
+    assert ModelCall.objects.get().outcome in (reason, "ok")
+    again = gateway.ask(tenant, "ada", "Hello again", thread_id=run.thread_id)
+    assert again.answer.seq == 3
+    assert [message["content"] for message in model.requests_for("main")[-1].messages] == ["Hello", "Hello again"]
+
+
+def test_a_slow_model_is_given_up_after_the_timeout(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_LLM_TIMEOUT_SECONDS = 0.2
+    with model.hold(), pytest.raises(ModelFailedError) as error:
+        gateway.ask(tenant, "ada", "Hello")
+    assert error.value.reason == "timeout"
+
+
+def test_retries_are_bounded(tenant: Tenant, model: ScriptedModelServer, settings: Settings) -> None:
+    settings.MEMORYGW_LLM_RETRIES = 2
+    model.fail(503, model="main", times=2, headers={"Retry-After": "0.01"})
+    assert gateway.ask(tenant, "ada", "Hello").answer.content == "ok"
+    model.fail(503, model="main", times=3, headers={"Retry-After": "0.01"})
+    with pytest.raises(ModelFailedError):
+        gateway.ask(tenant, "ada", "Hello")
+    assert len(model.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("refused", "message"),
+    [
+        ("temperature", "Unsupported value: 'temperature' does not support 0 with this model."),
+        ("response_format", "Unknown parameter"),
+        ("max_completion_tokens", "max_completion_tokens: extra fields not permitted"),
+    ],
+)
+def test_a_parameter_that_the_server_refuses_is_left_out_and_remembered(
+    tenant: Tenant, model: ScriptedModelServer, refused: str, message: str
+) -> None:
+    model.fail(400, model="cheap", error={"message": message})
+    for _ in range(2):
+        gateway.ask(tenant, "ada", "Hello")
+        learn()
+    bodies = [request.body for request in extractions(model)]
+    assert [refused in body for body in bodies] == [True, False, False]
+    assert ("max_tokens" in bodies[-1]) == (refused == "max_completion_tokens")
+
+
+@pytest.mark.rows("W45")
+def test_a_message_too_large_for_the_model_is_refused_and_not_stored(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    thread_id = gateway.ask(tenant, "ada", "Hello").thread_id
+    settings.MEMORYGW_CONTEXT_WINDOW, settings.MEMORYGW_OUTPUT_RESERVE = 1_000, 200
+    for target in (thread_id, None):
+        with pytest.raises(ContextTooLargeError):
+            gateway.ask(tenant, "ada", "word " * 6_000, thread_id=target)
+    assert contents() == ["Hello", "ok"]
+    assert (Thread.objects.count(), len(model.requests)) == (1, 1)
+    assert gateway.ask(tenant, "ada", "hi", thread_id=thread_id).answer.content == "ok"
+
+
+@pytest.mark.rows("W14")
+def test_a_message_above_the_history_budget_goes_out_alone(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_WORKING_MEMORY = "SLIDING_WINDOW"
+    settings.MEMORYGW_CHAT_HISTORY_RATIO = 0.01
+    settings.MEMORYGW_CONTEXT_WINDOW = 20_000
+    thread_id = gateway.ask(tenant, "ada", "Hello").thread_id
+    gateway.ask(tenant, "ada", "word " * 6_000, thread_id=thread_id)
+    assert [message["content"] for message in model.requests_for("main")[-1].messages] == ["word " * 6_000]
+
+
+def test_an_ask_inside_a_transaction_is_refused(transactional_db: None, model: ScriptedModelServer) -> None:
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        gateway.ask("default", "ada", "Hello")
+    assert (Thread.objects.count(), len(model.requests)) == (0, 0)
+
+
+@pytest.mark.rows("T7", "T78", "T80")
+def test_of_ten_asks_on_one_thread_at_once_one_is_answered(transactional_db: None, model: ScriptedModelServer) -> None:
+    thread_id = gateway.create_thread("default", "ada").pk
+
+    def ask(n: int) -> str:
+        try:
+            return str(gateway.ask("default", "ada", f"n={n}", thread_id=thread_id).answer.content)
+        except MemorygwError as error:
+            return error.code
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(10) as pool:
+        with model.hold():
+            running = [pool.submit(ask, n) for n in range(10)]
+            model.wait_for_requests(1)
+            done = threading.Event()
+            while sum(future.done() for future in running) < 9:
+                done.wait(0.01)
+        outcomes = sorted(future.result() for future in running)
+    assert outcomes == ["ok"] + ["thread_busy"] * 9
+    assert Turn.objects.count() == 2
+
+
+@pytest.mark.rows("T82", "T85")
+def test_an_answer_that_comes_after_another_call_took_over_is_not_stored(
+    transactional_db: None, model: ScriptedModelServer
+) -> None:
+    thread_id = gateway.ask("default", "ada", "first").thread_id
+    with ThreadPoolExecutor(1) as pool:
+        with model.hold():
+            late = pool.submit(gateway.ask, "default", "ada", "slow", thread_id=thread_id)
+            model.wait_for_requests(2)
+            Thread.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
+            taken = component("THREAD_STORE").acquire_lease(
+                Tenant.objects.get(name="default").pk, thread_id, user_id="ada"
+            )
+        with pytest.raises(LeaseLostError):
+            late.result()
+    assert contents() == ["first", "ok", "slow"]
+    assert Thread.objects.get().lease_token == taken
+    assert sorted(Run.objects.values_list("status", "error")) == [("completed", ""), ("failed", "lease_lost")]
+    with pytest.raises(ThreadBusyError):
+        gateway.ask("default", "ada", "third", thread_id=thread_id)
+
+
+def test_impossible_calls_are_refused_before_anything_is_stored(tenant: Tenant, model: ScriptedModelServer) -> None:
+    for content in ("", " \n", [], [{"type": "hologram"}], {"type": "text"}, [{"type": "text"}], 3):
+        with pytest.raises(InvalidError):
+            gateway.ask(tenant, "ada", content)  # type: ignore[arg-type]
+    with pytest.raises(InvalidError) as error:
+        gateway.ask(tenant, "ada", "x", metadata={"a": ["\x00"]})
+    assert error.value.fields == {"metadata.a[0]": ["Contains U+0000 or a lone surrogate."]}
+    for user in ("", " ", "*", "x" * 256, "a\nb"):
+        with pytest.raises(UserRequiredError):
+            gateway.ask(tenant, user, "Hello")
+    with pytest.raises(ThreadNotFoundError):
+        gateway.ask(tenant, "ada", "Hello", thread_id="not-a-uuid")
+    assert (Thread.objects.count(), len(model.requests)) == (0, 0)
+
+
+@pytest.mark.rows("U80", "U106", "U108")
+def test_a_failed_ask_earns_no_learning(tenant: Tenant, model: ScriptedModelServer) -> None:
+    model.fail(500, model="main")
+    with pytest.raises(ModelFailedError):
+        gateway.ask(tenant, "ada", "Hello")
+    learn()
+    assert extractions(model) == []
+    assert not ExtractionState.objects.exists()
