@@ -171,5 +171,5 @@ LOGGING = {
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {"memorygw": {"level": "INFO"}},
+    "loggers": {name: {"level": "INFO"} for name in ("memorygw", "threads", "usermemory", "workingmemory")},
 }

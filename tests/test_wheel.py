@@ -106,7 +106,7 @@ def host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
     folder = tmp_path_factory.mktemp("host")
     shutil.copytree(ROOT / "tests" / "host", folder, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     environment = folder / "environment"
-    python = environment / ("Scripts" if os.name == "nt" else "bin") / "python"
+    python = environment / "bin" / "python"
     uv("venv", "--python", sys.executable, environment, cwd=folder)
     uv("pip", "install", "--python", python, "--constraint", ROOT / "requirements.txt", wheel, cwd=folder)
     with ScriptedModelServer() as model:

@@ -90,7 +90,7 @@ class ThreadStore:
         if cursor := starting_after or ending_before:
             self.get_thread(tenant_id, cursor, user_id=user_id)
             # Compared inside the database: SQLite keeps times as text, which a value that was read need not equal.
-            at = Thread.objects.filter(pk=cursor).values("created_at")
+            at = Thread.objects.filter(pk=cursor).values("created_at")[:1]
             side = "gt" if starting_after else "lt"
             threads = threads.filter(
                 Q(**{f"created_at__{side}": Subquery(at)}) | Q(created_at=Subquery(at), **{f"pk__{side}": cursor})
@@ -210,7 +210,7 @@ class ThreadStore:
         window = self._fitting(thread, spent, from_seq - _SPARE_TURNS)
         openings = [turn.seq for turn in window if turn.role == Turn.Role.USER and turn.seq <= from_seq]
         opening = openings[-1] if openings else None
-        if opening is None and window and window[0].tokens_through - window[0].token_count > spent:
+        if opening is None and window and window[0].seq <= from_seq:
             opening = self._opening(thread, from_seq)
             window = self._fitting(thread, spent, opening)
         window = open_on_user([turn for turn in window if opening is None or turn.seq >= opening])

@@ -13,6 +13,7 @@ from memorygw.claims import has_broker
 
 
 @require_safe
+@transaction.non_atomic_requests
 def livez(request: HttpRequest) -> JsonResponse:
     """The process answers; nothing else is asked."""
     return JsonResponse({"status": "ok"})

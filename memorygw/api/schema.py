@@ -1,21 +1,26 @@
 """The OpenAPI schema and its page; every asset comes from an installed package, none from elsewhere."""
 
-from typing import Any, cast
+import threading
+from functools import cache
+from typing import Any
 
-from django.templatetags.static import static
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
-from drf_spectacular.renderers import OpenApiJsonRenderer
-from drf_spectacular.views import SpectacularAPIView, SpectacularSwaggerView
-from rest_framework.permissions import AllowAny
-from rest_framework.request import Request
-from rest_framework.response import Response
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.settings import SPECTACULAR_DEFAULTS, patched_settings
 
-_SETTINGS = {
+_OURS = {
     "TITLE": "memorygw",
     "DESCRIPTION": "A memory gateway for LLM applications.",
     "VERSION": "1",
     "COMPONENT_SPLIT_REQUEST": True,
 }
+# A host's own SPECTACULAR_SETTINGS are about its own API; these three cannot be set this way.
+_NOT_SETTABLE = ("SERVE_", "DEFAULT_GENERATOR_CLASS")
+_lock = threading.Lock()
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
@@ -34,33 +39,27 @@ class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-
         return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
 
 
-class SchemaView(SpectacularAPIView):
-    schema = None
-    authentication_classes: list[Any] = []
-    permission_classes = [AllowAny]
-    renderer_classes = [OpenApiJsonRenderer]
-    urlconf = "memorygw.api.urls"
-    custom_settings = _SETTINGS
-
-    def get(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        response = cast("Response", super().get(request, *args, **kwargs))  # type: ignore[no-untyped-call]
-        # A host mounts us under a prefix, which the paths of our own URLconf do not have.
-        prefix = request.path.removesuffix("/api/v1/schema")
-        response.data["servers"] = [{"url": prefix or "/"}]
-        return response
+@require_safe
+@transaction.non_atomic_requests
+def schema(request: HttpRequest) -> JsonResponse:
+    # A host mounts us under a prefix, which the paths of our own URLconf do not have.
+    prefix = request.path.removesuffix("/api/v1/schema")
+    with _lock:
+        document = _document()
+    return JsonResponse({**document, "servers": [{"url": prefix or "/"}]})
 
 
-class DocsView(SpectacularSwaggerView):
-    schema = None
-    authentication_classes: list[Any] = []
-    permission_classes = [AllowAny]
-    url_name = "memorygw:schema"
-    title = "memorygw"
+@require_safe
+@transaction.non_atomic_requests
+def docs(request: HttpRequest) -> HttpResponse:
+    return render(request, "memorygw/pages/docs.html")
 
-    @staticmethod
-    def _swagger_ui_resource(filename: str) -> str:
-        return static(f"drf_spectacular_sidecar/swagger-ui-dist/{filename}")
 
-    @staticmethod
-    def _swagger_ui_favicon() -> str:
-        return static("drf_spectacular_sidecar/swagger-ui-dist/favicon-32x32.png")
+@cache
+def _document() -> dict[str, Any]:
+    """Made once per process: the generator is configured by patching global settings, which must not happen twice."""
+    defaults = {name: value for name, value in SPECTACULAR_DEFAULTS.items() if not name.startswith(_NOT_SETTABLE)}
+    with patched_settings({**defaults, **_OURS}):
+        generator = SchemaGenerator(urlconf="memorygw.api.urls")  # type: ignore[no-untyped-call]
+        document: dict[str, Any] = generator.get_schema(request=None, public=True)  # type: ignore[no-untyped-call]
+    return document

@@ -36,8 +36,8 @@ api = [
     path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),
     path("users/forget", view(RightsViewSet, post="forget_by_query")),
     path("users/<path:user_id>/forget", view(RightsViewSet, post="forget")),
-    path("schema", schema.SchemaView.as_view(), name="schema"),
-    path("docs", schema.DocsView.as_view(), name="docs"),
+    path("schema", schema.schema, name="schema"),
+    path("docs", schema.docs, name="docs"),
 ]
 
 urlpatterns = [
