@@ -15,7 +15,6 @@ from tests.conftest import Api
 UNAUTHORIZED = {"error": {"code": "unauthorized", "message": "The credential is not valid."}}
 
 
-@pytest.mark.rows("R1")
 def test_without_a_good_credential_nothing_is_answered(api: Api, tenant: Tenant) -> None:
     assert api.key is not None
     wrong = [api.key[:-1] + "0", api.key + "x", "mgw_x", "", "mgw_" + "0" * 80, keys.new_key().text]
@@ -98,7 +97,6 @@ def test_a_session_acts_as_the_signed_in_user(db: None) -> None:
     assert relaxed.post(f"/api/v1/users/{user.pk}/forget", '{"mode": "delete"}', "application/json").status_code == 403
 
 
-@pytest.mark.rows("R2")
 def test_only_an_admin_key_may_forget(service_api: Api, api: Api) -> None:
     assert service_api("POST", "/users/ada/forget", {"mode": "delete"}).error["code"] == "forbidden"
     assert api("POST", "/users/ada/forget", {"mode": "delete"}).status == 200

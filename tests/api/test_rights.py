@@ -35,7 +35,7 @@ def ada_and_others(api: Api, other_api: Api, model: ScriptedModelServer) -> Api:
     return api
 
 
-@pytest.mark.rows("T99", "T111", "T112", "T113", "T114", "U11", "U69", "U70", "U71", "U72", "U73")
+@pytest.mark.rows("T99", "T112", "T113", "T114", "U11", "U69", "U70", "U71", "U73")
 def test_nothing_is_left_of_a_forgotten_person_and_everything_of_everybody_else(
     ada_and_others: Api, other_api: Api
 ) -> None:

@@ -20,7 +20,7 @@ def last_system(model: ScriptedModelServer) -> str:
     return model.requests_for("main")[-1].system
 
 
-@pytest.mark.rows("U1", "U3", "U4", "U5", "U7", "U94", "U109", "A1", "A2", "R14")
+@pytest.mark.rows("U1", "U3", "U4", "U5", "U7", "U94", "U109")
 def test_what_is_told_in_one_thread_is_known_in_the_next_and_to_nobody_else(
     running: Gateway, e2e_model: ScriptedModelServer
 ) -> None:
@@ -49,7 +49,7 @@ def test_what_is_told_in_one_thread_is_known_in_the_next_and_to_nobody_else(
     assert len(acme("GET", "/threads", user="bob")["items"]) == 1
 
 
-@pytest.mark.rows("U108", "W48", "A4")
+@pytest.mark.rows("U108", "W48")
 def test_the_answer_does_not_wait_for_learning(running: Gateway, e2e_model: ScriptedModelServer) -> None:
     caller = running.key("acme")
     user = uuid4().hex
@@ -71,7 +71,7 @@ def test_fifty_slow_asks_share_five_connections(running: Gateway, e2e_model: Scr
     running.until_idle()
 
 
-@pytest.mark.rows("T4", "T81", "W35")
+@pytest.mark.rows("T4", "T81")
 def test_a_server_killed_between_question_and_answer_leaves_just_the_question(
     running: Gateway, e2e_model: ScriptedModelServer
 ) -> None:

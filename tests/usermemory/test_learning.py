@@ -42,7 +42,7 @@ def state() -> ExtractionState:
     return ExtractionState.objects.get()
 
 
-@pytest.mark.rows("U24", "U86", "U87", "U88", "U89", "A58", "A59", "A64", "A66", "A67")
+@pytest.mark.rows("U24", "U86", "U87", "U88", "U89")
 def test_the_model_gets_the_known_facts_and_what_was_said_with_its_times(
     tenant: Tenant, model: ScriptedModelServer
 ) -> None:
@@ -90,7 +90,7 @@ def test_switched_off_nothing_is_learned_and_nothing_waits(
     assert extractions(model) == []
 
 
-@pytest.mark.rows("U102", "R89")
+@pytest.mark.rows("U102")
 def test_without_anything_to_learn_from_no_model_is_asked(tenant: Tenant, model: ScriptedModelServer) -> None:
     persona = Persona.objects.create(tenant=tenant, name="quiet", memory_enabled=False)
     quiet = gateway.create_thread(tenant, "ada", persona="quiet").pk
@@ -120,7 +120,7 @@ def test_a_persona_and_a_setting_choose_the_helper_model(
     assert [request.model for request in model.requests if request.model != "main"] == ["tiny", "memory"]
 
 
-@pytest.mark.rows("U112", "A75")
+@pytest.mark.rows("U112")
 def test_what_looks_like_a_slot_or_markup_arrives_literally(tenant: Tenant, model: ScriptedModelServer) -> None:
     gateway.upsert_user_fact(tenant, "ada", "slot", "{{ transcript }} {% now %} $& <b>&amp;</b>")
     gateway.ask(tenant, "ada", "{{ facts }} & <i>")

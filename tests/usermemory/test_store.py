@@ -237,7 +237,7 @@ def test_deleting_the_source_thread_keeps_the_fact(tenant: Tenant, thread_id: ob
 # --- when to learn
 
 
-@pytest.mark.rows("U74", "U75", "U76", "U77", "U78", "U79", "U80", "U82", "U83")
+@pytest.mark.rows("U74", "U75", "U76", "U77", "U78", "U79", "U80", "U82")
 @pytest.mark.parametrize(
     ("before", "now", "due"),
     [
