@@ -190,8 +190,9 @@ def _complete(prepared: _Prepared, started: _Started) -> Completion:
         )
         if not (completion.content or "").strip() and not completion.refusal:
             raise ModelFailedError("empty")
-    except ModelFailedError as error:
-        component("THREAD_STORE").finish_run(started.run, "failed", error=error.reason)
+    except BaseException as error:
+        reason = error.reason if isinstance(error, ModelFailedError) else "interrupted"
+        component("THREAD_STORE").finish_run(started.run, "failed", error=reason)
         raise
     return completion
 
@@ -199,9 +200,7 @@ def _complete(prepared: _Prepared, started: _Started) -> Completion:
 def _settle(prepared: _Prepared, started: _Started, completion: Completion) -> Answer:
     """Store the answer, give the lease back and mark what is to be learned, in one transaction."""
     store, thread = component("THREAD_STORE"), started.thread
-    draft = TurnDraft(
-        role="assistant", content=completion.content, refusal=completion.refusal, model=completion.model[:200]
-    )
+    draft = TurnDraft(role="assistant", content=completion.content, refusal=completion.refusal, model=completion.model)
     usage = (completion.prompt_tokens, completion.completion_tokens)
     try:
         with transaction.atomic(durable=True):

@@ -1,5 +1,6 @@
 """System checks: a misspelt or impossible setting is refused at start, with the fix in the hint (rows U117, W15)."""
 
+import os
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
@@ -59,6 +60,15 @@ def check_sqlite(**_: Any) -> list[CheckMessage]:
         return []
     hint = 'Set DATABASES["default"]["OPTIONS"] = {"transaction_mode": "IMMEDIATE", "timeout": 20}.'
     return [checks.Warning("SQLite transactions start without a write lock.", hint=hint, id="memorygw.W001")]
+
+
+@register("memorygw")
+def check_model(**_: Any) -> list[CheckMessage]:
+    configured = conf.LLM_BASE_URL or conf.LLM_API_KEY or os.environ.get("OPENAI_API_KEY")
+    if configured or Conf.LLM_CLIENT != conf.LLM_CLIENT:
+        return []
+    hint = "Set MEMORYGW_LLM_API_KEY (or OPENAI_API_KEY), or MEMORYGW_LLM_BASE_URL of a compatible server."
+    return [checks.Warning("No model is configured: every ask will fail.", hint=hint, id="memorygw.W002")]
 
 
 def _unknown(name: str) -> CheckMessage:

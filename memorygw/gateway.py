@@ -149,8 +149,8 @@ def list_threads(
         tenant_id(tenant),
         external_user_id(user_id),
         limit=limit,
-        starting_after=_thread_id(starting_after) if starting_after else None,
-        ending_before=_thread_id(ending_before) if ending_before else None,
+        starting_after=None if starting_after is None else _thread_id(starting_after),
+        ending_before=None if ending_before is None else _thread_id(ending_before),
     )
 
 

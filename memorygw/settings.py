@@ -138,9 +138,8 @@ SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
 SECURE_REDIRECT_EXEMPT = ["^livez$", "^readyz$"]
 
 # The offline model answers only where nothing is configured and only in development: never in place of a failing model.
-MEMORYGW_LLM_API_KEY = globals().get("MEMORYGW_LLM_API_KEY") or env.str("OPENAI_API_KEY", "")
-if DEBUG and not (MEMORYGW_LLM_API_KEY or globals().get("MEMORYGW_LLM_BASE_URL")):
-    MEMORYGW_LLM_CLIENT = globals().get("MEMORYGW_LLM_CLIENT", "memorygw.llm.offline.OfflineClient")
+if DEBUG and not any(env.str(name, "") for name in conf.MODEL_VARIABLES):
+    MEMORYGW_LLM_CLIENT = "memorygw.llm.offline.OfflineClient"
 
 # The embedded worker of `manage.py serve` listens on the in-memory broker of its own process.
 # Celery itself lets an environment variable of that name win, so it has to be ours too.

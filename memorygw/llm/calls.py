@@ -1,6 +1,7 @@
 """The one way to a model: no connection held meanwhile, and a row that says what it cost."""
 
 import time
+from dataclasses import replace
 from uuid import UUID
 
 from memorygw.conf import component
@@ -8,6 +9,7 @@ from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError
 from memorygw.llm.base import Completion, CompletionRequest, LLMClient
 from memorygw.models import ModelCall
+from memorygw.text import clean
 
 
 def call_model(
@@ -32,8 +34,18 @@ def call_model(
         call.outcome = ModelCall.OK
         call.prompt_tokens = completion.prompt_tokens
         call.completion_tokens = completion.completion_tokens
-        return completion
+        return replace(
+            completion,
+            content=_cleaned(completion.content),
+            refusal=_cleaned(completion.refusal),
+            model=completion.model[:200],
+        )
     finally:
         call.latency_ms = int((time.monotonic() - started) * 1000)
         if call.outcome:
             call.save(force_insert=True)
+
+
+def _storable(completion: Completion) -> Completion:
+    content, refusal = (None if text is None else clean(text) for text in (completion.content, completion.refusal))
+    return replace(completion, content=content, refusal=refusal, model=clean(completion.model)[:200])

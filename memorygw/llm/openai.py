@@ -1,5 +1,6 @@
 """Any OpenAI-compatible server, through the openai package."""
 
+import os
 import threading
 from typing import Any
 
@@ -9,7 +10,6 @@ from openai.types.chat import ChatCompletion
 from memorygw.conf import conf
 from memorygw.exceptions import ModelFailedError
 from memorygw.llm.base import Completion, CompletionRequest
-from memorygw.text import clean
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
 _OPTIONAL: dict[str, str | None] = {
@@ -31,7 +31,7 @@ class OpenAIClient:
         self._client = openai.OpenAI(
             base_url=conf.LLM_BASE_URL or None,
             # A local server wants no key, the package insists on one.
-            api_key=conf.LLM_API_KEY or "none",
+            api_key=conf.LLM_API_KEY or os.environ.get("OPENAI_API_KEY") or "none",
             timeout=conf.LLM_TIMEOUT_SECONDS,
             max_retries=conf.LLM_RETRIES,
             **options,
@@ -98,8 +98,8 @@ def _completion(reply: object) -> Completion:
     if not isinstance(content, str | None) or not isinstance(refusal, str | None):
         raise ModelFailedError("malformed")
     return Completion(
-        content=content and clean(content),
-        refusal=refusal and clean(refusal),
+        content=content,
+        refusal=refusal,
         finish_reason=str(choice.finish_reason or "stop"),
         model=str(reply.model or ""),
         prompt_tokens=_count(usage and usage.prompt_tokens),

@@ -8,6 +8,7 @@ from celery import current_app
 from celery.worker import WorkController
 from django.db import DatabaseError, close_old_connections
 
+from memorygw.claims import publisher
 from memorygw.conf import conf
 from memorygw.sweep import wake_due
 
@@ -30,6 +31,7 @@ class EmbeddedWorker:
         ]
 
     def start(self) -> None:
+        publisher.has_embedded_worker = True
         for thread in self._threads:
             thread.start()
 

@@ -87,9 +87,11 @@ class Gateway:
 
     def work(self) -> "subprocess.Popen[str]":
         """A real worker process, once it answers."""
+        schedule = self.log.with_name("beat-schedule")
         process = self._start(
-            *PYTHON, "-m", "celery", "-A", "memorygw", "worker", "--concurrency", "2", "--loglevel", "INFO"
-        )
+            *PYTHON, "-m", "celery", "-A", "memorygw", "worker", "--beat", f"--schedule={schedule}",
+            "--concurrency=2", "--loglevel=INFO",
+        )  # fmt: skip
         wait_for(lambda: " ready." in self.log.read_text(), "the worker")
         return process
 

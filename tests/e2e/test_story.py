@@ -137,5 +137,5 @@ def test_a_broker_that_is_down_fails_no_request_and_learning_catches_up(
         assert (ready.status_code, ready.json()["status"]) == (200, "degraded")
     finally:
         broken.stop()
-    running.until_idle()
-    assert running.key("acme").facts("without-broker") == {"a": "b"}
+    working = running.key("acme")
+    wait_for(lambda: working.facts("without-broker") == {"a": "b"}, "the periodic sweep")

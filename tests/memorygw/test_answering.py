@@ -237,3 +237,23 @@ def test_a_failed_ask_earns_no_learning(tenant: Tenant, model: ScriptedModelServ
     learn()
     assert extractions(model) == []
     assert not ExtractionState.objects.exists()
+
+
+@pytest.mark.rows("U106")
+def test_text_of_a_model_is_cleaned_before_it_is_stored(tenant: Tenant, model: ScriptedModelServer) -> None:
+    model.reply("a\x00b\ud83d", model="main")
+    assert gateway.ask(tenant, "ada", "Hello").answer.content == "ab\ufffd"
+
+
+def test_a_client_that_breaks_leaves_a_failed_run_and_a_free_thread(tenant: Tenant, settings: Settings) -> None:
+    settings.MEMORYGW_LLM_CLIENT = "tests.memorygw.test_answering.BrokenClient"
+    thread_id = gateway.create_thread(tenant, "ada").pk
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            gateway.ask(tenant, "ada", "Hello", thread_id=thread_id)
+    assert list(Run.objects.values_list("status", "error")) == [("failed", "interrupted")] * 2
+
+
+class BrokenClient:
+    def complete(self, request: object) -> object:
+        raise ZeroDivisionError

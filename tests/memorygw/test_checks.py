@@ -99,3 +99,12 @@ def test_an_environment_variable_is_read_by_its_settings_type(name: str, text: s
 def test_an_unreadable_environment_variable_is_an_error(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         conf_module.parse(name, text)
+
+
+def test_a_gateway_without_a_model_is_warned_about(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    settings.MEMORYGW_LLM_BASE_URL = ""
+    [problem] = problems()
+    assert problem.startswith("memorygw.W002")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    assert problems() == []

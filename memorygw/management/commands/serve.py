@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand
 from django.core.wsgi import get_wsgi_application
 from waitress.server import create_server
 
+from memorygw.api.parsers import MAX_BODY_BYTES
 from memorygw.claims import has_broker
 from memorygw.management.embedded import EmbeddedWorker
 
@@ -22,8 +23,14 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         server: Any = create_server(
-            get_wsgi_application(), host=options["host"], port=options["port"], threads=options["threads"], ident=None
+            get_wsgi_application(),
+            host=options["host"],
+            port=options["port"],
+            threads=options["threads"],
+            max_request_body_size=2 * MAX_BODY_BYTES,
+            ident=None,
         )
+        # A host without any broker setting has no queue to listen on; its own sweep does the work.
         worker = None if has_broker() or not current_app.conf.broker_url else EmbeddedWorker()
         if worker:
             worker.start()
