@@ -93,7 +93,12 @@ class Conf:
 
 conf = Conf()
 
-MODEL_VARIABLES: tuple[str, ...] = ("MEMORYGW_LLM_CLIENT", "MEMORYGW_LLM_BASE_URL", "MEMORYGW_LLM_API_KEY", "OPENAI_API_KEY")
+MODEL_VARIABLES: tuple[str, ...] = (
+    "MEMORYGW_LLM_CLIENT",
+    "MEMORYGW_LLM_BASE_URL",
+    "MEMORYGW_LLM_API_KEY",
+    "OPENAI_API_KEY",
+)
 """Environment variables of which any one says which model to use."""
 
 Kind = Any  # what `kinds` gives: a type, or one of the annotations above

@@ -1,12 +1,14 @@
 """What every test has at hand: a scripted model, two tenants, keys, and clients of the API."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from django.db import connection
 from django.test import Client
 from pytest_django import Settings
 
@@ -108,6 +110,18 @@ def service_api(tenant: Tenant) -> Api:
 @pytest.fixture
 def other_api(other_tenant: Tenant) -> Api:
     return Api(gateway.create_api_key(other_tenant.name, role="admin", name="tests")[1])
+
+
+def background(pool: Executor, work: Callable[..., Any], *arguments: Any, **options: Any) -> "Future[Any]":
+    """Run ``work`` in a thread of the pool, and close the database connection that the thread opened."""
+
+    def run() -> Any:
+        try:
+            return work(*arguments, **options)
+        finally:
+            connection.close()
+
+    return pool.submit(run)
 
 
 def learn() -> None:

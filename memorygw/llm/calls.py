@@ -34,12 +34,7 @@ def call_model(
         call.outcome = ModelCall.OK
         call.prompt_tokens = completion.prompt_tokens
         call.completion_tokens = completion.completion_tokens
-        return replace(
-            completion,
-            content=_cleaned(completion.content),
-            refusal=_cleaned(completion.refusal),
-            model=completion.model[:200],
-        )
+        return _storable(completion)
     finally:
         call.latency_ms = int((time.monotonic() - started) * 1000)
         if call.outcome:

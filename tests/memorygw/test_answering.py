@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -23,7 +23,7 @@ from memorygw.exceptions import (
 )
 from memorygw.models import ModelCall, Tenant
 from memorygw.testing import ScriptedModelServer
-from tests.conftest import extractions, learn
+from tests.conftest import background, extractions, learn
 from threads.models import Run, Thread, Turn
 from usermemory.models import ExtractionState
 
@@ -177,12 +177,10 @@ def test_of_ten_asks_on_one_thread_at_once_one_is_answered(transactional_db: Non
             return str(gateway.ask("default", "ada", f"n={n}", thread_id=thread_id).answer.content)
         except MemorygwError as error:
             return error.code
-        finally:
-            connection.close()
 
     with ThreadPoolExecutor(10) as pool:
         with model.hold():
-            running = [pool.submit(ask, n) for n in range(10)]
+            running = [background(pool, ask, n) for n in range(10)]
             model.wait_for_requests(1)
             done = threading.Event()
             while sum(future.done() for future in running) < 9:
@@ -199,7 +197,7 @@ def test_an_answer_that_comes_after_another_call_took_over_is_not_stored(
     thread_id = gateway.ask("default", "ada", "first").thread_id
     with ThreadPoolExecutor(1) as pool:
         with model.hold():
-            late = pool.submit(gateway.ask, "default", "ada", "slow", thread_id=thread_id)
+            late = background(pool, gateway.ask, "default", "ada", "slow", thread_id=thread_id)
             model.wait_for_requests(2)
             Thread.objects.update(lease_expires_at=timezone.now() - timedelta(seconds=1))
             taken = component("THREAD_STORE").acquire_lease(

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 from pytest_django import Settings
 
@@ -14,7 +13,7 @@ from memorygw import gateway
 from memorygw.claims import MAX_ATTEMPTS
 from memorygw.models import ModelCall, Persona, Tenant
 from memorygw.testing import ScriptedModelServer
-from tests.conftest import extractions, learn
+from tests.conftest import background, extractions, learn
 from threads.models import Thread, Turn
 from usermemory.models import ExtractionState, Fact, UserMemory
 from usermemory.tasks import extract_facts
@@ -187,13 +186,7 @@ def test_a_job_that_comes_twice_or_too_late_does_nothing(tenant: Tenant, model: 
 
 
 def in_background(pool: ThreadPoolExecutor, thread_id: UUID) -> Any:
-    def work() -> None:
-        try:
-            extract_facts(str(thread_id))
-        finally:
-            connection.close()
-
-    return pool.submit(work)
+    return background(pool, extract_facts, str(thread_id))
 
 
 @pytest.fixture
@@ -288,17 +281,14 @@ def test_two_extractions_of_one_user_at_once_lose_nothing(transactional_db: None
 
 def test_a_worker_that_lost_its_claim_writes_nothing(learning: UUID, model: ScriptedModelServer) -> None:
     model.reply(operations("city=Milan"), model="cheap")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         with model.hold(model="cheap"):
             late = in_background(pool, learning)
             model.wait_for_requests(1, model="cheap")
             ExtractionState.objects.update(claim_expires_at=timezone.now() - timedelta(seconds=1))
-            second = pool_of_one(learning)
+            second = in_background(pool, learning)
             model.wait_for_requests(2, model="cheap")
         late.result(), second.result()
+    # The first worker was told Turin, the second, which holds the claim, Milan.
     assert facts("default") == {"city": "Milan"}
     assert state().covered == 2
-
-
-def pool_of_one(thread_id: UUID) -> Any:
-    return in_background(ThreadPoolExecutor(1), thread_id)
