@@ -230,4 +230,4 @@ def _queue_learning(thread: ThreadLike, persona: Persona | None) -> None:
     ]
     for task, state_id in due:
         if state_id:
-            transaction.on_commit(partial(wake, task, state_id))
+            transaction.on_commit(partial(wake, task, state_id), robust=True)

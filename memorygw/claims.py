@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -153,7 +154,9 @@ class _Publisher:
 
     def wake(self, task: "Task[..., Any]", pk: UUID) -> None:
         if self._is_heard():
-            self._executor.submit(self.send, task, pk)
+            # A process that is shutting down takes no more; the row is found by the sweep.
+            with suppress(RuntimeError):
+                self._executor.submit(self.send, task, pk)
 
     def send(self, task: "Task[..., Any]", pk: UUID) -> None:
         if not self._is_heard() or time.monotonic() < self._silent_until:

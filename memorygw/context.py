@@ -118,13 +118,14 @@ def assemble(parts: Parts) -> Context:
         prompt = system_prompt(parts.model, parts.instructions, parts.block.text, notes)
         budget -= 0 if parts.window.exact else prompt.tokens - parts.prompt.tokens
     upcoming_tokens = turn_tokens(parts.upcoming, parts.model) if parts.upcoming else 0
-    turns = fit(parts.window.turns, budget - upcoming_tokens, keep_newest=parts.upcoming is None)
+    fixed = prompt.tokens + upcoming_tokens + MESSAGE_OVERHEAD_TOKENS * (bool(prompt.text) + bool(parts.upcoming))
+    room = ModelLimits.of(parts.model).prompt_tokens - fixed
+    turns = fit(parts.window.turns, budget - upcoming_tokens, room, keep_newest=parts.upcoming is None)
     messages = [to_message(turn) for turn in turns]
     if parts.upcoming:
         messages.append({"role": parts.upcoming.role, "content": parts.upcoming.content})
-    window_tokens = sum(turn.token_count for turn in turns) + upcoming_tokens
-    total = prompt.tokens + window_tokens + MESSAGE_OVERHEAD_TOKENS * (len(messages) + bool(prompt.text))
-    if total > ModelLimits.of(parts.model).prompt_tokens:
+    history_tokens = sum(turn.token_count for turn in turns)
+    if room < history_tokens + MESSAGE_OVERHEAD_TOKENS * len(turns):
         raise ContextTooLargeError
     trimmed = parts.window.left_out + len(parts.window.turns) - len(turns)
     counts = {"turns_trimmed": trimmed, "facts_left_out": parts.block.left_out}
@@ -134,20 +135,23 @@ def assemble(parts: Parts) -> Context:
         messages=messages,
         facts=parts.block.facts,
         notes=notes,
-        prompt_tokens=total,
+        prompt_tokens=fixed + history_tokens + MESSAGE_OVERHEAD_TOKENS * len(turns),
         budget_tokens=budget,
-        over_budget=window_tokens > budget,
+        over_budget=history_tokens + upcoming_tokens > budget,
         warnings=[ContextWarning(code, count) for code, count in counts.items() if count],
     )
 
 
-def fit(turns: Sequence[TurnLike], budget_tokens: int, *, keep_newest: bool) -> list[TurnLike]:
-    """The newest user groups that fit; with ``keep_newest`` the newest one in any case, whole (K3)."""
-    starts = [index for index, turn in enumerate(turns) if turn.role == "user"]
-    for start in starts:
-        last = keep_newest and start == starts[-1]
-        if last or sum(turn.token_count for turn in turns[start:]) <= budget_tokens:
-            return list(turns[start:])
+def fit(turns: Sequence[TurnLike], budget_tokens: int, room_tokens: int, *, keep_newest: bool) -> list[TurnLike]:
+    """The newest user groups within the history's budget and, overhead included, the model's room; with
+    ``keep_newest`` the newest one in any case, whole (K3)."""
+    tokens = sum(turn.token_count for turn in turns)
+    newest = max((index for index, turn in enumerate(turns) if turn.role == "user"), default=None)
+    for index, turn in enumerate(turns):
+        fits = tokens <= budget_tokens and tokens + MESSAGE_OVERHEAD_TOKENS * (len(turns) - index) <= room_tokens
+        if turn.role == "user" and (fits or (keep_newest and index == newest)):
+            return list(turns[index:])
+        tokens -= turn.token_count
     return []
 
 

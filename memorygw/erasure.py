@@ -34,9 +34,8 @@ def forget_user(tenant_id: UUID, user_id: str) -> Receipt:
         memory.cancel_erasure(tenant_id, user_id)
         raise
     facts = memory.delete_by_user(tenant_id, user_id)
-    left = len(threads.list_thread_ids(tenant_id, user_id=user_id)) + len(memory.get_facts(tenant_id, user_id))
     return Receipt(
         mode="delete",
         counts={"threads": counts.threads, "turns": counts.turns, "runs": counts.runs, "facts": facts},
-        verified=left == 0,
+        verified=not threads.has_user(tenant_id, user_id) and not memory.has_user(tenant_id, user_id),
     )

@@ -122,6 +122,10 @@ class ThreadStore:
         """`delete` every thread of the user, those that a host has marked as deleted too."""
         return self._delete(Thread.objects.filter(tenant_id=tenant_id, user_id=user_id))
 
+    def has_user(self, tenant_id: UUID, user_id: str) -> bool:
+        """Whether any thread of the user is stored, in whatever state."""
+        return Thread.objects.filter(tenant_id=tenant_id, user_id=user_id).exists()
+
     def refuse_busy(self, tenant_id: UUID, user_id: str) -> None:
         """Raise `ThreadBusyError` with the ids when a call is running on a thread of the user."""
         self._refuse_leased(Thread.objects.filter(tenant_id=tenant_id, user_id=user_id))

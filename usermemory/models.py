@@ -36,6 +36,11 @@ class FactQuerySet(models.QuerySet["Fact"]):
             raise ValueError("A tenant and a user are required.")
         return self.filter(tenant_id=tenant_id, scope=Fact.Scope.USER, owner_id=user_id)
 
+    def personal_to(self, tenant_id: UUID, user_id: str) -> "FactQuerySet":
+        """Everything that is about this user alone, in every scope and status: what clearing and erasing take."""
+        shared_with_persona = Q(tenant_id=tenant_id, scope=Fact.Scope.PERSONA_USER, user_id=user_id)
+        return self.of_user(tenant_id, user_id) | self.filter(shared_with_persona)
+
     def active(self) -> "FactQuerySet":
         return self.filter(status=Fact.Status.ACTIVE)
 

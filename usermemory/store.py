@@ -92,7 +92,7 @@ class UserMemoryStore:
         with transaction.atomic():
             self._lock_record(tenant_id, user_id)
             UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).update(cleared_at=Now())
-            Fact.objects.of_user(tenant_id, user_id).delete()
+            Fact.objects.personal_to(tenant_id, user_id).delete()
 
     # --- erasure
 
@@ -109,9 +109,14 @@ class UserMemoryStore:
         """The facts and the record go; how many facts there were (U69–U73)."""
         with transaction.atomic():
             self._lock_record(tenant_id, user_id, erasing=True)
-            count, _ = Fact.objects.of_user(tenant_id, user_id).delete()
+            count, _ = Fact.objects.personal_to(tenant_id, user_id).delete()
             UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).delete()
         return count
+
+    def has_user(self, tenant_id: UUID, user_id: str) -> bool:
+        """Whether anything of the user is stored, in whatever state."""
+        record = UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id)
+        return record.exists() or Fact.objects.personal_to(tenant_id, user_id).exists()
 
     # --- learning
 
@@ -144,12 +149,16 @@ class UserMemoryStore:
             except ExtractionError as error:
                 logger.warning("Extraction of thread %s: %s, error %s", state_id, error.reason, error.number)
                 ExtractionState.objects.fail(state_id, token, error.reason)
+            except ErasureRunningError as error:
+                ExtractionState.objects.fail(state_id, token, error.code)
 
     def _extract(self, state: ExtractionState, token: UUID) -> None:
         thread = state.thread
         batch = max(BATCH_TURNS // 2 ** (state.attempts - 1), 1) if state.last_error == "reply_cut" else BATCH_TURNS
         through = min(state.answered, state.covered + batch)
         record = UserMemory.objects.filter(tenant_id=thread.tenant_id, user_id=thread.user_id).first()
+        if record and record.erasing_at:
+            raise ErasureRunningError
         cleared_at = record.cleared_at if record else None
         turns = component("THREAD_STORE").get_turns_between(thread.tenant_id, thread.id, state.covered, through)
         fresh = (turn for turn in turns if turn.learnable and not (cleared_at and turn.stored_at <= cleared_at))
@@ -193,16 +202,13 @@ class UserMemoryStore:
     ) -> None:
         """Facts and marker in one transaction, behind the fence: thread first, then the record.
 
-        Nothing is written when the thread is gone or re-owned, the user is being erased, or the claim was lost; nothing
-        but the marker when the user cleared their facts while the model was reading old turns.
+        Nothing is written when the thread is gone or re-owned, the user is being erased (`ErasureRunningError`), or the
+        claim was lost; nothing but the marker when the user cleared their facts while the model was reading.
         """
         thread = state.thread
         if component("THREAD_STORE").fence(thread.tenant_id, thread.id, thread.user_id) is None:
             return
-        try:
-            record = self._lock_record(thread.tenant_id, thread.user_id)
-        except ErasureRunningError:
-            return
+        record = self._lock_record(thread.tenant_id, thread.user_id)
         answered = ExtractionState.objects.values_list("answered", flat=True).get(pk=state.pk)
         more = self.is_extract_due(through, answered)
         if not ExtractionState.objects.settle(state.pk, token, covered=through, due_at=Now() if more else None):
