@@ -10,11 +10,16 @@ from urllib.parse import quote
 import pytest
 from django.db import connection
 from django.test import Client
+from hypothesis import settings as hypothesis_settings
 from pytest_django import Settings
 
 from memorygw import gateway, sweep
 from memorygw.models import Tenant
 from memorygw.testing import RecordedRequest, ScriptedModelServer
+
+# A loaded machine is no fault of the code.
+hypothesis_settings.register_profile("memorygw", deadline=None)
+hypothesis_settings.load_profile("memorygw")
 
 NO_OPERATIONS: dict[str, Any] = {"operations": []}
 
