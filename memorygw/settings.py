@@ -170,5 +170,10 @@ LOGGING = {
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
-    "loggers": {name: {"level": "INFO"} for name in ("memorygw", "threads", "usermemory", "workingmemory")},
+    "loggers": {
+        **{name: {"level": "INFO"} for name in ("memorygw", "threads", "usermemory", "workingmemory")},
+        "django": {"handlers": ["console"], "level": "WARNING", "propagate": False},
+        # A refused request is the client's affair, and its path may hold a person's id.
+        "django.request": {"level": "ERROR"},
+    },
 }

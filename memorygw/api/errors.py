@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, transaction
 from django.http import Http404, HttpRequest, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
 from rest_framework import exceptions
 from rest_framework.response import Response
 
@@ -78,6 +79,13 @@ def _fields(detail: Any, path: str = "") -> dict[str, list[str]]:
         messages = detail if isinstance(detail, list) else [detail]
         return {path or "body": [str(message) for message in messages]}
     return {name: messages for part in parts for name, messages in part.items()}
+
+
+@csrf_exempt
+@transaction.non_atomic_requests
+def unknown_path(request: HttpRequest, unknown: str) -> JsonResponse:
+    """Below our base path the envelope is ours, whatever a host does with a 404."""
+    return JsonResponse(envelope("not_found", "Not found."), status=404)
 
 
 def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:

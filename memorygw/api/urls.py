@@ -6,7 +6,7 @@ from django.db import transaction
 from django.http import HttpResponseBase
 from django.urls import include, path
 
-from memorygw.api import health, schema
+from memorygw.api import errors, health, schema
 from memorygw.api.asking import AskViewSet
 from memorygw.api.facts import FactViewSet
 from memorygw.api.rights import RightsViewSet
@@ -42,6 +42,7 @@ api = [
 
 urlpatterns = [
     path("api/v1/", include(api)),
+    path("api/v1/<path:unknown>", errors.unknown_path),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
 ]

@@ -140,9 +140,10 @@ def test_text_that_cannot_be_stored_is_refused_by_its_place(api: Api, text: str,
 
 
 def test_what_is_not_there_is_a_404_in_the_envelope(api: Api) -> None:
-    for path in ("/nothing", "/threads/", "/facts/"):
-        reply = api("GET", path)
-        assert (reply.status, reply.error["code"]) == (404, "not_found")
+    for method in ("GET", "POST", "PUT"):
+        for path in ("/nothing", "/threads/", "/facts/"):
+            reply = api(method, path)
+            assert (reply.status, reply.error["code"]) == (404, "not_found")
     assert api("PUT", "/threads").error["code"] == "method_not_allowed"
     assert api("OPTIONS", "/threads").status == 405
     sent = api.client.post("/api/v1/threads?user=ada", {"a": "b"}, headers={"Authorization": f"Bearer {api.key}"})

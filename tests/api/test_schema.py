@@ -47,3 +47,7 @@ def test_health_is_told_without_a_credential(client: Client) -> None:
     ready = client.get("/readyz")
     assert (ready.status_code, ready.json()["checks"]["database"]) == (200, "ok")
     assert client.post("/livez").status_code == 405
+
+
+def test_the_front_page_leads_to_the_docs(client: Client) -> None:
+    assert client.get("/").headers["Location"] == "/api/v1/docs"

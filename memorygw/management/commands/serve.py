@@ -10,6 +10,7 @@ from waitress.server import create_server
 
 from memorygw.api.parsers import MAX_BODY_BYTES
 from memorygw.claims import has_broker
+from memorygw.conf import conf
 from memorygw.management.embedded import EmbeddedWorker
 
 
@@ -36,7 +37,9 @@ class Command(BaseCommand):
             worker.start()
         # A supervisor's way to end a process is the keyboard's.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        self.stdout.write(f"memorygw listens on http://{options['host']}:{server.effective_port}")
+        base_url = f"http://{options['host']}:{server.effective_port}"
+        self.stdout.write(f"memorygw listens on {base_url}")
+        self.stdout.write(f"API docs: {base_url}/api/v1/docs. Model client: {conf.LLM_CLIENT}, model {conf.MODEL}.")
         self.stdout.flush()
         try:
             server.run()
