@@ -193,6 +193,9 @@ def _complete(prepared: _Prepared, started: _Started) -> Completion:
     except BaseException as error:
         reason = error.reason if isinstance(error, ModelFailedError) else "interrupted"
         component("THREAD_STORE").finish_run(started.run, "failed", error=reason)
+        if isinstance(error, ModelFailedError):
+            # The user turn stays: say where, so that the caller can ask again there.
+            error.details = {"thread_id": started.thread.id, "run_id": started.run.id}
         raise
     return completion
 

@@ -101,8 +101,8 @@ def _model_problems(options: object) -> Iterator[str]:
         yield "must be an object"
         return
     for name, value in options.items():
-        expected = {"context_window": int, "output_reserve": int, "encoding": str, "developer_role": bool}.get(name)
+        expected = {"context_window": int, "output_reserve": int, "encoding": str}.get(name)
         if expected is None:
             yield f"has an unknown entry {name!r}"
-        elif not isinstance(value, expected) or (isinstance(value, int) and not isinstance(value, bool) and value < 1):
+        elif not isinstance(value, expected) or (isinstance(value, int) and value < 1):
             yield f"has a wrong value for {name!r}"

@@ -127,7 +127,7 @@ def _delay_seconds(attempts: int) -> float:
 
 
 def has_broker() -> bool:
-    """Whether other processes hear a message: false without a broker and on the embedded worker's in-memory one."""
+    """Whether other processes hear a message: not without a broker, nor on an in-memory one."""
     url = current_app.conf.broker_url
     return bool(url) and not str(url).startswith("memory:")
 
@@ -139,27 +139,22 @@ class _Publisher:
     """
 
     def __init__(self) -> None:
-        self.has_embedded_worker = False
         self._silent_until = 0.0
         self._start()
         # A fork takes the executor's bookkeeping along, but not its thread.
         os.register_at_fork(after_in_child=self._start)
 
-    def _is_heard(self) -> bool:
-        """On an in-memory broker nobody but an embedded worker ever takes a message away."""
-        return self.has_embedded_worker or has_broker()
-
     def _start(self) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="memorygw-wake")
 
     def wake(self, task: "Task[..., Any]", pk: UUID) -> None:
-        if self._is_heard():
+        if current_app.conf.broker_url:
             # A process that is shutting down takes no more; the row is found by the sweep.
             with suppress(RuntimeError):
                 self._executor.submit(self.send, task, pk)
 
     def send(self, task: "Task[..., Any]", pk: UUID) -> None:
-        if not self._is_heard() or time.monotonic() < self._silent_until:
+        if not current_app.conf.broker_url or time.monotonic() < self._silent_until:
             return
         try:
             task.apply_async((str(pk),), retry=False)
@@ -168,14 +163,14 @@ class _Publisher:
             logger.warning("No wake-up sent, the sweep will find the work: %s", type(error).__name__)
 
 
-publisher = _Publisher()
+_publisher = _Publisher()
 
 
 def wake(task: "Task[..., Any]", pk: UUID) -> None:
     """Tell a worker, by id, that a state row is due. Call it on commit. Neither waits nor raises."""
-    publisher.wake(task, pk)
+    _publisher.wake(task, pk)
 
 
 def send(task: "Task[..., Any]", pk: UUID) -> None:
     """The same, at once: for callers that can wait. Does not raise for a broker that is down either."""
-    publisher.send(task, pk)
+    _publisher.send(task, pk)

@@ -14,11 +14,11 @@ class MemorygwError(Exception):
     number: ClassVar[int | None] = None
     user_message: ClassVar[str] = ""
 
-    def __init__(self, message: str = "", *, fields: dict[str, list[str]] | None = None, **conflict: Any) -> None:
-        """``fields`` names what is wrong per field; ``conflict`` is what a 409 conflicts with (``thread_ids``, …)."""
+    def __init__(self, message: str = "", *, fields: dict[str, list[str]] | None = None, **details: Any) -> None:
+        """``fields`` names what is wrong per field; ``details`` are ids it is about (``thread_ids``, ``run_id``)."""
         super().__init__(message or (type(self).__doc__ or "").strip())
         self.fields = fields
-        self.conflict = conflict
+        self.details = details
 
 
 class InvalidError(MemorygwError):

@@ -10,6 +10,7 @@ from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
+from dotenv import load_dotenv
 from environs import Env
 
 from memorygw import conf
@@ -17,8 +18,9 @@ from memorygw import conf
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = BASE_DIR / ".data"
 
+# Into the environment itself, where the openai package and our own typed settings look too.
+load_dotenv(BASE_DIR / ".env")
 env = Env()
-env.read_env(BASE_DIR / ".env", recurse=False)
 
 
 def _memorygw_settings() -> dict[str, Any]:
@@ -141,15 +143,14 @@ SECURE_REDIRECT_EXEMPT = ["^livez$", "^readyz$"]
 if DEBUG and not any(env.str(name, "") for name in conf.MODEL_VARIABLES):
     MEMORYGW_LLM_CLIENT = "memorygw.llm.offline.OfflineClient"
 
-# The embedded worker of `manage.py serve` listens on the in-memory broker of its own process.
 # Celery itself lets an environment variable of that name win, so it has to be ours too.
-CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", "") or globals().get("MEMORYGW_BROKER_URL") or "memory://localhost/"
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", "") or globals().get("MEMORYGW_BROKER_URL") or None
 CELERY_TASK_IGNORE_RESULT = True
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 30
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
-if CELERY_BROKER_URL.startswith("redis"):
+if CELERY_BROKER_URL and CELERY_BROKER_URL.startswith("redis"):
     # A dead or silent Redis must cost a request little; a task lost with its worker comes back within a minute or so.
     CELERY_BROKER_TRANSPORT_OPTIONS = {
         "visibility_timeout": 900,
@@ -168,12 +169,13 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "filters": {"without_path": {"()": "memorygw.logs.WithoutPath"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
         **{name: {"level": "INFO"} for name in ("memorygw", "threads", "usermemory", "workingmemory")},
         "django": {"handlers": ["console"], "level": "WARNING", "propagate": False},
-        # A refused request is the client's affair, and its path may hold a person's id.
-        "django.request": {"level": "ERROR"},
+        # A refused request is the client's affair.
+        "django.request": {"level": "ERROR", "filters": ["without_path"]},
     },
 }

@@ -56,7 +56,7 @@ def handle(exception: Exception, context: Mapping[str, Any]) -> Response | None:
 
 
 def _own(error: MemorygwError) -> Response:
-    more = {"number": error.number, "user_message": error.user_message, "fields": error.fields, **error.conflict}
+    more = {"number": error.number, "user_message": error.user_message, "fields": error.fields, **error.details}
     return Response(envelope(error.code, str(error), **more), status=error.status)
 
 

@@ -22,13 +22,20 @@ class ReceiptShape(Shape):
 
 
 class Forgetting(serializers.Serializer[Any]):
-    mode = serializers.ChoiceField(["delete"], help_text="Anonymising is not available yet.")
+    mode = serializers.ChoiceField(
+        ["delete", "anonymize"],
+        error_messages={"invalid_choice": "One of delete, anonymize."},
+        help_text="Anonymising is not available yet.",
+    )
     dry_run = serializers.BooleanField(required=False)
     force = serializers.BooleanField(required=False)
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         # Ignoring these would erase what the caller wanted to look at, or wait where they wanted no waiting.
-        if asked := [name for name in ("dry_run", "force") if attrs.get(name)]:
+        asked = [name for name in ("dry_run", "force") if attrs.get(name)]
+        if attrs["mode"] == "anonymize":
+            asked.append("mode")
+        if asked:
             raise ValidationError({name: ["Not available yet."] for name in asked})
         return attrs
 

@@ -28,10 +28,11 @@ class OpenAIClient:
 
     def __init__(self, **options: Any) -> None:
         """``options`` go to `openai.OpenAI` (``default_headers``, ``organization``, …)."""
+        # OpenAI's key is for OpenAI alone; a local server wants none, but the package insists on one.
+        fallback = "" if conf.LLM_BASE_URL else os.environ.get("OPENAI_API_KEY", "")
         self._client = openai.OpenAI(
-            base_url=conf.LLM_BASE_URL or None,
-            # A local server wants no key, the package insists on one.
-            api_key=conf.LLM_API_KEY or os.environ.get("OPENAI_API_KEY") or "none",
+            base_url=conf.LLM_BASE_URL or "https://api.openai.com/v1",
+            api_key=conf.LLM_API_KEY or fallback or "none",
             timeout=conf.LLM_TIMEOUT_SECONDS,
             max_retries=conf.LLM_RETRIES,
             **options,

@@ -16,6 +16,8 @@ from urllib.parse import quote
 import requests
 from django.core.management.base import CommandError
 
+from memorygw.conf import MODEL_VARIABLES
+
 OFFLINE_CLIENT = "memorygw.llm.offline.OfflineClient"
 _START_SECONDS, _END_SECONDS, _COMMAND_SECONDS = 60, 20, 120
 # As long as a real model may take, with its retries.
@@ -41,10 +43,8 @@ _FIXED = {
 
 def is_offline() -> bool:
     """Whether the offline model answers: the rule of `memorygw.settings` for a process that runs with DEBUG."""
-    if client := os.environ.get("MEMORYGW_LLM_CLIENT"):
-        return client == OFFLINE_CLIENT
-    names = ("OPENAI_API_KEY", "MEMORYGW_LLM_API_KEY", "MEMORYGW_LLM_BASE_URL")
-    return not any(os.environ.get(name) for name in names)
+    chosen = os.environ.get("MEMORYGW_LLM_CLIENT") == OFFLINE_CLIENT
+    return chosen or not any(os.environ.get(name) for name in MODEL_VARIABLES)
 
 
 class Stage:

@@ -8,7 +8,6 @@ from celery import current_app
 from celery.worker import WorkController
 from django.db import DatabaseError, close_old_connections
 
-from memorygw.claims import publisher
 from memorygw.conf import conf
 from memorygw.sweep import wake_due
 
@@ -18,11 +17,15 @@ _THREADS = 4
 
 
 class EmbeddedWorker:
-    """A Celery worker in a thread, listening on the in-memory broker of this process, and the sweep's timer."""
+    """A Celery worker in a thread, listening on an in-memory broker of this process, and the sweep's timer.
+
+    Only here is that broker set: where nobody listens, messages would pile up in memory.
+    """
 
     def __init__(self) -> None:
         self._stopping = threading.Event()
         app = cast("Any", current_app)._get_current_object()
+        app.conf.broker_url = app.conf.broker_url or "memory://localhost/"
         self._controller = WorkController(app=app, pool_cls="threads", concurrency=_THREADS, without_mingle=True)
         self._app = app
         self._threads = [
@@ -31,7 +34,6 @@ class EmbeddedWorker:
         ]
 
     def start(self) -> None:
-        publisher.has_embedded_worker = True
         for thread in self._threads:
             thread.start()
 

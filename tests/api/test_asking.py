@@ -84,6 +84,8 @@ def test_conflicts_and_failures_have_their_codes(api: Api, model: ScriptedModelS
     failed = api.ask("Hello", thread_id)
     assert (failed.status, failed.error["code"]) == (502, "model_failed")
     assert failed.error["user_message"]
+    assert failed.error["thread_id"] == thread_id
+    assert api("GET", f"/runs/{failed.error['run_id']}").body["error"] == "http_500"
     assert api.ask("Again", thread_id).status == 200
     for status, code in (("AWAITING_HUMAN", "thread_awaiting_human"), ("CLOSED", "thread_closed")):
         Thread.objects.update(status=status)

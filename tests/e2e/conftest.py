@@ -85,13 +85,12 @@ class Gateway:
         self.base_url = line.split()[-1]
         return process
 
-    def work(self) -> "subprocess.Popen[str]":
-        """A real worker process, once it answers."""
-        schedule = self.log.with_name("beat-schedule")
+    def work(self, *, beat: bool = True) -> "subprocess.Popen[str]":
+        """A real worker process, once it is ready, with or without the clock of periodic work."""
+        clock = ["--beat", f"--schedule={self.log.with_name('beat-schedule')}"] if beat else []
         process = self._start(
-            *PYTHON, "-m", "celery", "-A", "memorygw", "worker", "--beat", f"--schedule={schedule}",
-            "--concurrency=2", "--loglevel=INFO",
-        )  # fmt: skip
+            *PYTHON, "-m", "celery", "-A", "memorygw", "worker", "--concurrency=2", "--loglevel=INFO", *clock
+        )
         wait_for(lambda: " ready." in self.log.read_text(), "the worker")
         return process
 
@@ -169,16 +168,17 @@ def wait_for(condition: Callable[[], bool], what: str, seconds: float = 40) -> N
 
 
 def environment(database_url: str, model: ScriptedModelServer, **more: str) -> dict[str, str]:
-    broker = {"MEMORYGW_BROKER_URL": os.environ["MEMORYGW_BROKER_URL"]} if "MEMORYGW_BROKER_URL" in os.environ else {}
-    return clean_environment(
-        DATABASE_URL=database_url,
-        MEMORYGW_LLM_BASE_URL=model.base_url,
-        MEMORYGW_MODEL="main",
-        MEMORYGW_CHEAP_MODEL="cheap",
-        MEMORYGW_LLM_RETRIES="0",
-        MEMORYGW_SWEEP_EVERY_SECONDS="1",
-        **(broker | more),
-    )
+    values = {
+        "DATABASE_URL": database_url,
+        "MEMORYGW_LLM_BASE_URL": model.base_url,
+        "MEMORYGW_MODEL": "main",
+        "MEMORYGW_CHEAP_MODEL": "cheap",
+        "MEMORYGW_LLM_RETRIES": "0",
+        "MEMORYGW_SWEEP_EVERY_SECONDS": "1",
+    }
+    if broker := os.environ.get("MEMORYGW_BROKER_URL"):
+        values["MEMORYGW_BROKER_URL"] = broker
+    return clean_environment(**values | more)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,9 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -122,6 +124,26 @@ def test_two_workers_at_once_learn_each_turn_once(running: Gateway, e2e_model: S
 def slow_cheap(request: RecordedRequest) -> Any:
     time.sleep(0.2)
     return cheap_default(request)
+
+
+def test_a_wake_up_is_enough_to_learn(e2e_model: ScriptedModelServer, tmp_path: Path, running: Gateway) -> None:
+    """Without any sweep: by the embedded worker, or by a worker process on a broker of its own."""
+    values = {"MEMORYGW_SWEEP_EVERY_SECONDS": "3600"}
+    if broker := running.environment.get("MEMORYGW_BROKER_URL"):
+        values["MEMORYGW_BROKER_URL"] = urlsplit(broker)._replace(path="/14").geturl()
+    gateway = Gateway(environment(f"sqlite:///{tmp_path / 'own.sqlite3'}", e2e_model, **values), tmp_path / "log.txt")
+    gateway.log.touch()
+    gateway.manage("migrate", "--verbosity", "0")
+    try:
+        gateway.serve()
+        if broker:
+            gateway.work(beat=False)
+        caller = gateway.key("acme")
+        e2e_model.reply({"operations": [{"op": "SET", "key": "a", "value": "b"}]}, model="cheap")
+        caller.ask("Hello", user="ada")
+        wait_for(lambda: caller.facts("ada") == {"a": "b"}, "the worker")
+    finally:
+        gateway.stop()
 
 
 def test_a_broker_that_is_down_fails_no_request_and_learning_catches_up(

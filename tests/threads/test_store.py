@@ -157,7 +157,7 @@ def test_a_busy_thread_stops_the_whole_deletion(tenant: Tenant) -> None:
     store.acquire_lease(tenant.pk, busy.pk, user_id="ada")
     with pytest.raises(ThreadBusyError) as error:
         store.delete(tenant.pk, "all", user_id="ada")
-    assert error.value.conflict == {"thread_ids": [busy.pk]}
+    assert error.value.details == {"thread_ids": [busy.pk]}
     assert set(Thread.objects.all()) == {busy, idle}
 
 

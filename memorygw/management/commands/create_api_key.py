@@ -2,9 +2,10 @@ import json
 from argparse import ArgumentParser
 from typing import Any
 
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 
 from memorygw import gateway
+from memorygw.exceptions import InvalidError
 from memorygw.models import ApiKey
 
 
@@ -18,7 +19,10 @@ class Command(BaseCommand):
         parser.add_argument("--json", action="store_true")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        key, text = gateway.create_api_key(options["tenant"], role=options["role"], name=options["name"])
+        try:
+            key, text = gateway.create_api_key(options["tenant"], role=options["role"], name=options["name"])
+        except InvalidError as error:
+            raise CommandError(f"{error} {error.fields}") from None
         if options["json"]:
             document = {"id": str(key.pk), "tenant": key.tenant.name, "role": key.role, "name": key.name, "key": text}
             self.stdout.write(json.dumps(document))

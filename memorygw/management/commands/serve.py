@@ -3,7 +3,6 @@ import sys
 from argparse import ArgumentParser
 from typing import Any
 
-from celery import current_app
 from django.core.management.base import BaseCommand
 from django.core.wsgi import get_wsgi_application
 from waitress.server import create_server
@@ -28,18 +27,20 @@ class Command(BaseCommand):
             host=options["host"],
             port=options["port"],
             threads=options["threads"],
+            # As gunicorn does: a proxy on this machine may say that the client came by TLS.
+            trusted_proxy="127.0.0.1",
+            trusted_proxy_headers={"x-forwarded-proto"},
             max_request_body_size=2 * MAX_BODY_BYTES,
             ident=None,
         )
-        # A host without any broker setting has no queue to listen on; its own sweep does the work.
-        worker = None if has_broker() or not current_app.conf.broker_url else EmbeddedWorker()
+        worker = None if has_broker() else EmbeddedWorker()
         if worker:
             worker.start()
         # A supervisor's way to end a process is the keyboard's.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         base_url = f"http://{options['host']}:{server.effective_port}"
         self.stdout.write(f"memorygw listens on {base_url}")
-        self.stdout.write(f"API docs: {base_url}/api/v1/docs. Model client: {conf.LLM_CLIENT}, model {conf.MODEL}.")
+        self.stdout.write(f"API docs: {base_url}/api/v1/docs. Model client: {conf.LLM_CLIENT}.")
         self.stdout.flush()
         try:
             server.run()

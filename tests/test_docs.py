@@ -1,0 +1,198 @@
+"""The documentation says what is so: its tables agree with the code, its links lead somewhere, its quickstart runs."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import pytest
+from django.urls import URLPattern
+
+from memorygw.api import urls
+from memorygw.conf import MODEL_VARIABLES, Conf, Range, kinds, plain_type
+from memorygw.conf import Path as DottedPath
+from memorygw.exceptions import ExtractionError, MemorygwError
+from threads.store import ThreadStore
+from usermemory.store import UserMemoryStore
+from workingmemory.memory import WorkingMemory
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+OURS = ("MEMORYGW_", "CELERY_", "OPENAI_", "DJANGO_")
+
+
+def page(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def rows(name: str, columns: int) -> Iterator[list[str]]:
+    """The cells of every table row of a page that begins with code and has so many columns."""
+    for line in page(name).splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) == columns and cells[0].startswith("`"):
+            yield cells
+
+
+# --- tables
+
+
+def test_every_setting_is_documented_with_its_values_and_default() -> None:
+    documented = {cells[0]: cells[1:3] for cells in rows("docs/reference/settings.md", 4)}
+    assert documented == {
+        f"`MEMORYGW_{name}`": [values(kind), spelt(getattr(Conf, name))] for name, kind in kinds().items()
+    }
+
+
+def values(kind: Any) -> str:
+    """What a setting may be, in the words of the page."""
+    if kind == DottedPath:
+        return "dotted path"
+    if get_origin(kind) is Literal:
+        return "one of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object"}
+    bounds = [
+        str(bounds) for bounds in get_args(kind)[1:] if get_origin(kind) is Annotated and isinstance(bounds, Range)
+    ]
+    return ", ".join([words[plain_type(kind)], *bounds])
+
+
+def spelt(default: Any) -> str:
+    """A default as an environment variable would spell it."""
+    if default == "":
+        return "empty"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+
+
+def test_every_other_variable_that_is_read_is_documented() -> None:
+    read = set(re.findall(r'\benv\.\w+\(\s*"([A-Z_]+)"', page("memorygw/settings.py"))) | {"OPENAI_API_KEY"}
+    other = page("docs/reference/settings.md").partition("## Other variables")[2]
+    assert read == set(re.findall(r"^\| `([A-Z_]+)` \|", other, re.MULTILINE))
+
+
+def test_every_error_is_documented_with_its_status_and_number() -> None:
+    documented = {cells[0].strip("`"): cells[1:3] for cells in rows("docs/reference/api.md", 4)}
+    expected = {
+        error.code: ["–" if issubclass(error, ExtractionError) else str(error.status), str(error.number or "")]
+        for error in subclasses(MemorygwError)
+        if "code" in vars(error)
+    }
+    assert {code: documented.get(code) for code in expected} == expected
+
+
+def subclasses(base: type[MemorygwError]) -> Iterator[type[MemorygwError]]:
+    for child in base.__subclasses__():
+        yield child
+        yield from subclasses(child)
+
+
+def test_every_endpoint_is_documented_and_no_other() -> None:
+    documented = [
+        call for cells in rows("docs/reference/api.md", 2) for call in re.findall(r"^`([A-Z]+ /\S+)`$", cells[0])
+    ]
+    expected = {call for pattern in urls.api for call in calls(pattern)}
+    assert sorted(documented) == sorted(expected - {"PUT /facts/context", "DELETE /facts/context"})
+
+
+def calls(pattern: URLPattern) -> Iterator[str]:
+    path = re.sub(r"<\w+:(\w+)>", r"{\1}", str(pattern.pattern))
+    return (f"{method.upper()} /{path}" for method in getattr(pattern.callback, "actions", {}) if method != "head")
+
+
+@pytest.mark.parametrize("store", [UserMemoryStore, WorkingMemory, ThreadStore])
+def test_every_method_of_a_replaceable_store_is_documented(store: type) -> None:
+    text = page("docs/how-to/host-project.md").partition(f"Shipped: `{store.__module__}.{store.__name__}`")[2]
+    documented = re.findall(r"^\| `(\w+)\(", text.partition("###")[0], re.MULTILINE)
+    assert sorted(documented) == sorted(name for name in vars(store) if not name.startswith("_"))
+
+
+def test_every_command_is_documented() -> None:
+    files = (ROOT / "memorygw" / "management" / "commands").glob("[!_]*.py")
+    headings = re.findall(r"^### (\w+)$", page("docs/reference/commands.md"), re.MULTILINE)
+    assert sorted(headings) == sorted(file.stem for file in files)
+    targets = re.findall(r"^(\w+):", page("Makefile"), re.MULTILINE)
+    assert sorted(targets) == sorted(re.findall(r"`make (\w+)` \|", page("docs/reference/commands.md")))
+
+
+# --- every page
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_links_lead_somewhere(file: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", file.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", prose) if not re.match(r"[a-z]+:", link)]
+    assert [link for link in links if not (file.parent / link.partition("#")[0]).is_file()] == []
+
+
+@pytest.mark.parametrize("file", PAGES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_nothing_is_left_to_do_and_no_machine_is_named(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert re.findall(r"\b(?:TODO|FIXME|XXX|TBD)\b", text) == []
+    assert re.findall(r"(?<![\w.}])(?:~|/(?:home|root|Users|tmp|var|opt|srv|mnt|work|workspace))/\S*", text) == []
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    index = ROOT / "docs" / "index.md"
+    linked = {(index.parent / link).resolve() for link in re.findall(r"\]\(([^)\s]+)\)", index.read_text("utf-8"))}
+    assert linked == {file for file in PAGES if file.is_relative_to(index.parent)} - {index}
+
+
+# --- the quickstart
+
+
+def test_the_quickstart_runs(tmp_path: Path) -> None:
+    assert shutil.which("curl"), "The quickstart of README.md needs curl, and this machine has none."
+    found = re.search(r"^## Quickstart$.*?^```bash\n(.*?)^```$", page("README.md"), re.DOTALL | re.MULTILINE)
+    assert found, "README.md has no bash block in its quickstart."
+    # A variable that is set and empty wins over a developer's .env.
+    nothing = dict.fromkeys((*MODEL_VARIABLES, "MEMORYGW_BROKER_URL", "CELERY_BROKER_URL"), "")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    own = {"DEBUG": "true", "SECRET_KEY": "only for tests " * 5, "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}"}
+    environment = {**kept, **nothing, **own, "no_proxy": "127.0.0.1"}
+    with server(environment, tmp_path / "log.txt") as address:
+        script = found[1].replace("http://127.0.0.1:8000", address).replace(".venv/bin/python", sys.executable)
+        assert address in script
+        done = run(environment, "bash", "-e", "-u", "-o", "pipefail", "-c", script)
+    assert '"content":"I remember this about you: name: Ada; home: Turin.' in done
+    assert '"key":"home","value":"Turin"' in done
+    assert '"system":"<user_memory>' in done
+    assert '"counts":{"threads":2,"turns":4,"runs":2,"facts":2},"verified":true' in done
+    assert done.endswith('{"items":[]}\n')
+
+
+@contextmanager
+def server(environment: dict[str, str], log: Path) -> Iterator[str]:
+    """What `make serve` does, on a free port; gives the address."""
+    manage = [sys.executable, "manage.py"]
+    run(environment, *manage, "migrate", "--verbosity", "0")
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [*manage, "serve", "--port", "0"],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout
+        try:
+            line = process.stdout.readline()
+            assert "http://" in line, log.read_text()
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+
+
+def run(environment: dict[str, str], *command: str) -> str:
+    """What the command prints. A failure shows everything it said."""
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
