@@ -1,4 +1,8 @@
-"""The wheel in a host project: installed into an environment of its own, with nothing of the checkout in reach."""
+"""The wheel in a host project: installed into an environment of its own, with nothing of the checkout in reach.
+
+In CI its requirements are installed afresh, as a host would; elsewhere they are lent by the environment of the tests,
+so that the suite needs no network.
+"""
 
 import json
 import os
@@ -6,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -96,7 +101,7 @@ class Api:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    uv("build", "--wheel", "--out-dir", folder, ROOT, cwd=folder)
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT, env=outside())
     [wheel] = folder.glob("*.whl")
     return wheel
 
@@ -108,7 +113,13 @@ def host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
     environment = folder / "environment"
     python = environment / "bin" / "python"
     uv("venv", "--python", sys.executable, environment, cwd=folder)
-    uv("pip", "install", "--python", python, "--constraint", ROOT / "requirements.txt", wheel, cwd=folder)
+    install: list[str | Path] = ["pip", "install", "--python", python]
+    if os.environ.get("CI"):
+        uv(*install, "--constraint", ROOT / "requirements.txt", wheel, cwd=folder)
+    else:
+        uv(*install, "--offline", "--no-deps", wheel, cwd=folder)
+        [site] = environment.glob("lib/python*/site-packages")
+        (site / "lent.pth").write_text(sysconfig.get_path("purelib"))
     with ScriptedModelServer() as model:
         host = Host(folder, python, model)
         host.manage("migrate")
@@ -116,8 +127,12 @@ def host(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host
 
 
 def uv(*arguments: str | Path, cwd: Path) -> None:
-    env = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    run(sys.executable, "-m", "uv", *arguments, cwd=cwd, env=env)
+    run(sys.executable, "-m", "uv", *arguments, cwd=cwd, env=outside())
+
+
+def outside() -> dict[str, str]:
+    """The environment without what would point a tool at the checkout."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +229,7 @@ print(json.dumps([[model.__module__, model._meta.db_table, model.objects.count()
 def test_our_tasks_are_the_host_celery_apps_and_there_is_no_other(host: Host) -> None:
     code = """
 import sys
+import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 import celery, celery._state
 import memorygw.gateway, memorygw.api.urls, memorygw.tasks
