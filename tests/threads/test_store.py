@@ -236,7 +236,9 @@ def test_a_client_may_say_when_a_turn_was_said(tenant: Tenant) -> None:
 
 
 def test_appending_costs_the_same_at_any_length(
-    tenant: Tenant, django_assert_num_queries: DjangoAssertNumQueries
+    tenant: Tenant,
+    django_assert_num_queries: DjangoAssertNumQueries,
+    django_assert_max_num_queries: DjangoAssertNumQueries,
 ) -> None:
     for length in (1, 60):
         thread = make(tenant)
@@ -246,8 +248,8 @@ def test_appending_costs_the_same_at_any_length(
         # The thread's counters moved, the turns inserted.
         with django_assert_num_queries(2):
             store.append_turns(thread, drafts[:1], token=token)
-        # SQLite takes a limited number of values per statement, so there a hundred turns are a few.
-        with django_assert_num_queries(2 if connection.vendor == "postgresql" else 3):
+        # The same for a hundred, but an older SQLite takes fewer values per statement, so there they are two.
+        with django_assert_max_num_queries(2 if connection.vendor == "postgresql" else 3):
             store.append_turns(thread, drafts, token=token)
 
 
