@@ -1,6 +1,8 @@
 """Learning from threads: what is asked of the model, when, and what late or doubled jobs may do."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -189,6 +191,17 @@ def in_background(pool: ThreadPoolExecutor, thread_id: UUID) -> Any:
     return background(pool, extract_facts, str(thread_id))
 
 
+@contextmanager
+def extracting(thread_id: UUID, model: ScriptedModelServer) -> Iterator[None]:
+    """An extraction of the thread is running, waiting for its model; at the end the model answers and it is over."""
+    with ThreadPoolExecutor(1) as pool:
+        with model.hold(model="cheap"):
+            late = in_background(pool, thread_id)
+            model.wait_for_requests(1, model="cheap")
+            yield
+        late.result()
+
+
 @pytest.fixture
 def learning(transactional_db: None, model: ScriptedModelServer) -> Any:
     """A thread of ada in the default tenant whose extraction is due and will say city=Turin."""
@@ -198,12 +211,8 @@ def learning(transactional_db: None, model: ScriptedModelServer) -> Any:
 
 @pytest.mark.rows("U107", "U108")
 def test_a_claimed_row_is_left_alone(learning: UUID, model: ScriptedModelServer) -> None:
-    with ThreadPoolExecutor(2) as pool:
-        with model.hold(model="cheap"):
-            first = in_background(pool, learning)
-            model.wait_for_requests(1, model="cheap")
-            in_background(pool, learning).result()
-        first.result()
+    with extracting(learning, model), ThreadPoolExecutor(1) as pool:
+        in_background(pool, learning).result()
     assert len(extractions(model)) == 1
     assert facts("default") == {"city": "Turin"}
 
@@ -211,12 +220,8 @@ def test_a_claimed_row_is_left_alone(learning: UUID, model: ScriptedModelServer)
 def test_a_late_extraction_stores_nothing_for_a_forgotten_user(learning: UUID, model: ScriptedModelServer) -> None:
     gateway.upsert_user_fact("default", "ada", "lang", "it")
     gateway.upsert_user_fact("default", "bob", "lang", "de")
-    with ThreadPoolExecutor(1) as pool:
-        with model.hold(model="cheap"):
-            late = in_background(pool, learning)
-            model.wait_for_requests(1, model="cheap")
-            receipt = gateway.forget_user("default", "ada")
-        late.result()
+    with extracting(learning, model):
+        receipt = gateway.forget_user("default", "ada")
     assert (receipt.counts, receipt.verified) == ({"threads": 1, "turns": 2, "runs": 1, "facts": 1}, True)
     assert facts("default") == {}
     assert not UserMemory.objects.filter(user_id="ada").exists()
@@ -229,12 +234,8 @@ def test_a_late_extraction_stores_nothing_for_a_forgotten_user(learning: UUID, m
 def test_what_was_cleared_does_not_come_back_from_a_running_job_or_old_turns(
     learning: UUID, model: ScriptedModelServer
 ) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with model.hold(model="cheap"):
-            late = in_background(pool, learning)
-            model.wait_for_requests(1, model="cheap")
-            gateway.clear_user_facts("default", "ada")
-        late.result()
+    with extracting(learning, model):
+        gateway.clear_user_facts("default", "ada")
     assert facts("default") == {}
     gateway.ask("default", "ada", "I like tea.", thread_id=learning)
     gateway.ask("default", "ada", "And rain.", thread_id=learning)
@@ -258,13 +259,9 @@ def test_turns_stored_before_a_clearing_are_not_learned_from(tenant: Tenant, mod
 def test_an_edit_during_an_extraction_and_the_extraction_lose_nothing(
     learning: UUID, model: ScriptedModelServer
 ) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        with model.hold(model="cheap"):
-            late = in_background(pool, learning)
-            model.wait_for_requests(1, model="cheap")
-            gateway.upsert_user_fact("default", "ada", "lang", "it")
-            gateway.upsert_user_fact("default", "ada", "City ", "Milan")
-        late.result()
+    with extracting(learning, model):
+        gateway.upsert_user_fact("default", "ada", "lang", "it")
+        gateway.upsert_user_fact("default", "ada", "City ", "Milan")
     assert facts("default") == {"lang": "it", "city": "Turin"}
 
 
@@ -281,14 +278,12 @@ def test_two_extractions_of_one_user_at_once_lose_nothing(transactional_db: None
 
 def test_a_worker_that_lost_its_claim_writes_nothing(learning: UUID, model: ScriptedModelServer) -> None:
     model.reply(operations("city=Milan"), model="cheap")
-    with ThreadPoolExecutor(2) as pool:
-        with model.hold(model="cheap"):
-            late = in_background(pool, learning)
-            model.wait_for_requests(1, model="cheap")
+    with ThreadPoolExecutor(1) as pool:
+        with extracting(learning, model):
             ExtractionState.objects.update(claim_expires_at=timezone.now() - timedelta(seconds=1))
             second = in_background(pool, learning)
             model.wait_for_requests(2, model="cheap")
-        late.result(), second.result()
+        second.result()
     # The first worker was told Turin, the second, which holds the claim, Milan.
     assert facts("default") == {"city": "Milan"}
     assert state().covered == 2
