@@ -4,6 +4,7 @@ lease → context → user turn stored → model (no connection held) → answer
 A failure anywhere gives the lease back; what was stored by then stays and shows what happened (T4, T8).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,7 +21,7 @@ from memorygw.exceptions import LeaseLostError, ModelFailedError, PersonaNotFoun
 from memorygw.llm.base import Completion, CompletionRequest
 from memorygw.llm.calls import call_model
 from memorygw.models import ModelCall, Persona
-from threads.turns import Content, ThreadLike, TurnDraft, turn_tokens
+from threads.turns import Content, ThreadLike, TurnDraft, text_of, turn_tokens
 from workingmemory.memory import Window
 
 
@@ -35,6 +36,17 @@ class Call:
     persona: str = ""
     model: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """Turns to store on a thread, under a lease of the caller's or one taken for it."""
+
+    tenant_id: UUID
+    user_id: str
+    thread_id: UUID
+    turns: Sequence[TurnDraft]
+    lease_token: UUID | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +111,26 @@ def ask(call: Call) -> Answer:
         raise
 
 
+def append_turns(append: Append) -> list[Any]:
+    """Store turns of a caller that runs its own model. See `memorygw.gateway.append_turns` for the contract."""
+    store = component("THREAD_STORE")
+    owner = {"user_id": append.user_id}
+    token = append.lease_token or store.acquire_lease(append.tenant_id, append.thread_id, **owner)
+    borrowed = append.lease_token is None
+    try:
+        with transaction.atomic(durable=True):
+            thread = store.get_thread(append.tenant_id, append.thread_id, **owner)
+            store.check_results(thread, append.turns)
+            turns: list[Any] = store.append_turns(thread, append.turns, token=token, release=borrowed)
+            if append.turns[-1].role == "assistant":
+                _queue_learning(thread, thread.persona)
+    except BaseException:
+        if borrowed:
+            store.release_lease(append.tenant_id, append.thread_id, token)
+        raise
+    return turns
+
+
 def find_persona(tenant_id: UUID, name_or_id: str) -> Persona:
     personas = Persona.objects.filter(tenant_id=tenant_id)
     persona = personas.filter(name=name_or_id).first()
@@ -114,9 +146,9 @@ def find_persona(tenant_id: UUID, name_or_id: str) -> Persona:
 
 def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     """Everything one request carries, read in a fixed number of queries whatever the history's length: facts, notes,
-    window. No model call, no write."""
+    window, and the thread's own instructions where it has some. No model call, no write."""
     persona, model = query.persona, query.model
-    instructions = persona.instructions if persona else ""
+    instructions = _instructions(persona, thread)
     injects = conf.INJECTION_ENABLED and (persona is None or persona.memory_injection_enabled)
     facts = component("USER_MEMORY_STORE").get_facts(query.tenant_id, query.user_id) if injects else []
     block = facts_block(facts)
@@ -143,6 +175,13 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
             upcoming=query.upcoming,
         )
     )
+
+
+def _instructions(persona: Persona | None, thread: ThreadLike | None) -> str:
+    """The persona's, then the thread's latest system or developer turn: one system message for any provider (K21)."""
+    turn = component("THREAD_STORE").get_instructions(thread) if thread else None
+    parts = (persona.instructions if persona else "", text_of(turn.content) if turn else "")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _prepare(call: Call) -> _Prepared:

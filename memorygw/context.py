@@ -12,7 +12,7 @@ from memorygw.exceptions import ContextTooLargeError
 from memorygw.llm.base import Message
 from memorygw.text import one_line
 from memorygw.tokens import count_tokens
-from threads.turns import ThreadLike, TurnDraft, TurnLike, to_message, turn_tokens
+from threads.turns import ThreadLike, TurnDraft, TurnLike, to_messages, turn_tokens
 from workingmemory.memory import Notes, Window
 
 MESSAGE_OVERHEAD_TOKENS = 4
@@ -121,7 +121,8 @@ def assemble(parts: Parts) -> Context:
     fixed = prompt.tokens + upcoming_tokens + MESSAGE_OVERHEAD_TOKENS * (bool(prompt.text) + bool(parts.upcoming))
     room = ModelLimits.of(parts.model).prompt_tokens - fixed
     turns = fit(parts.window.turns, budget - upcoming_tokens, room, keep_newest=parts.upcoming is None)
-    messages = [to_message(turn) for turn in turns]
+    sent = to_messages(turns)
+    messages = [message for _, message in sent]
     if parts.upcoming:
         messages.append({"role": parts.upcoming.role, "content": parts.upcoming.content})
     history_tokens = sum(turn.token_count for turn in turns)
@@ -131,7 +132,7 @@ def assemble(parts: Parts) -> Context:
     counts = {"turns_trimmed": trimmed, "facts_left_out": parts.block.left_out}
     return Context(
         system=prompt.text,
-        turns=turns,
+        turns=[turn for turn, _ in sent],
         messages=messages,
         facts=parts.block.facts,
         notes=notes,

@@ -113,6 +113,12 @@ class LeaseLostError(MemorygwError):
     code, status = "lease_lost", 409
 
 
+class DoubleResultError(MemorygwError):
+    """The call has its result already."""
+
+    code, status = "double_result", 409
+
+
 class ErasureRunningError(MemorygwError):
     """The user is being erased."""
 

@@ -5,11 +5,13 @@ id: text or an integer, 1–255 characters. Somebody else's row is never told ap
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
 from memorygw import answering, erasure, keys
-from memorygw.answering import Answer, Call, ContextQuery
+from memorygw.answering import Answer, Append, Call, ContextQuery
 from memorygw.conf import component, conf
 from memorygw.context import Context, facts_block
 from memorygw.exceptions import (
@@ -23,12 +25,21 @@ from memorygw.exceptions import (
 from memorygw.models import ApiKey, Tenant
 from memorygw.text import is_storable, unstorable_paths
 from memorygw.text import user_id as clean_user_id
-from threads.turns import Content, content_problem
+from threads.turns import Content, TurnDraft, content_problem, turn_problem
 
 TenantLike = Tenant | UUID | str
 UserLike = str | int
 MAX_TITLE_CHARS = 200
 MAX_NAME_CHARS = 100
+MAX_APPENDED_TURNS = 100
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A thread held for one caller; ``token`` goes with every write until ``expires_at`` and gives it back."""
+
+    token: UUID
+    expires_at: datetime
 
 
 def tenant_id(tenant: TenantLike) -> UUID:
@@ -84,8 +95,7 @@ def ask(
     if problem := content_problem(content):
         raise InvalidError(fields={"content": [problem]})
     for field, value in {"content": content, "model": model, "metadata": metadata}.items():
-        if paths := list(unstorable_paths(value, field)):
-            raise InvalidError(fields={path: ["Contains U+0000 or a lone surrogate."] for path in paths})
+        _refuse_unstorable(field, value)
     return answering.ask(
         Call(
             tenant_id=tenant_id(tenant),
@@ -172,6 +182,52 @@ def get_turns(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> l
     return turns
 
 
+def append_turns(
+    tenant: TenantLike,
+    user_id: UserLike,
+    thread_id: UUID | str,
+    turns: Sequence[TurnDraft],
+    *,
+    lease_token: UUID | None = None,
+) -> list[Any]:
+    """Store turns, all or none, for a caller that runs its own model; learning follows when the last is an assistant's.
+
+    Raises `InvalidError` (``turns[3].content``, …), `ThreadBusyError` and its kin, `LeaseLostError` for a token that
+    does not hold the thread, `DoubleResultError` for a second result of one call.
+    """
+    if not 1 <= len(turns) <= MAX_APPENDED_TURNS:
+        raise InvalidError(fields={"turns": [f"1 to {MAX_APPENDED_TURNS} turns."]})
+    for index, turn in enumerate(turns):
+        if problem := turn_problem(turn):
+            raise InvalidError(fields={f"turns[{index}].{problem[0]}": [problem[1]]})
+        _refuse_unstorable(f"turns[{index}]", asdict(turn))
+    return answering.append_turns(
+        Append(
+            tenant_id=tenant_id(tenant),
+            user_id=external_user_id(user_id),
+            thread_id=_thread_id(thread_id),
+            turns=turns,
+            lease_token=lease_token,
+        )
+    )
+
+
+def acquire_lease(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, *, seconds: int | None = None) -> Lease:
+    """Take the thread for a call of your own; held or not open: 409. ``seconds``: LEASE_SECONDS when left out."""
+    tenant_pk, thread_pk, user = tenant_id(tenant), _thread_id(thread_id), external_user_id(user_id)
+    store = component("THREAD_STORE")
+    token = store.acquire_lease(tenant_pk, thread_pk, user_id=user, seconds=seconds)
+    return Lease(token, store.get_thread(tenant_pk, thread_pk, user_id=user).lease_expires_at)
+
+
+def release_lease(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, token: UUID) -> None:
+    """Give the lease back; a token that holds nothing (any more) frees nothing and is no error."""
+    tenant_pk, thread_pk = tenant_id(tenant), _thread_id(thread_id)
+    store = component("THREAD_STORE")
+    store.get_thread(tenant_pk, thread_pk, user_id=external_user_id(user_id))
+    store.release_lease(tenant_pk, thread_pk, token)
+
+
 def get_thread_memory(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> Any:
     user = external_user_id(user_id)
     return component("WORKING_MEMORY_STORE").get_state(tenant_id(tenant), _thread_id(thread_id), user_id=user)
@@ -233,6 +289,11 @@ def _id(value: UUID | str, missing: type[NotFoundError]) -> UUID:
         return UUID(value)
     except ValueError:
         raise missing from None
+
+
+def _refuse_unstorable(field: str, value: object) -> None:
+    if paths := list(unstorable_paths(value, field)):
+        raise InvalidError(fields={path: ["Contains U+0000 or a lone surrogate."] for path in paths})
 
 
 def _title(title: str) -> str:

@@ -47,6 +47,9 @@ class Thread(models.Model):
     persona = models.ForeignKey(Persona, models.SET_NULL, null=True, blank=True, related_name="+")
     turn_count = models.PositiveIntegerField(default=0)
     token_count = models.PositiveBigIntegerField(default=0, help_text="Tokens of all turns that windows count.")
+    instructions_seq = models.PositiveIntegerField(
+        null=True, blank=True, editable=False, help_text="The latest turn of role system or developer."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="Set by a host: the thread reads as gone.")
@@ -97,7 +100,15 @@ class Turn(models.Model):
         ordering = ["seq"]
         constraints = [models.UniqueConstraint(fields=["thread", "seq"], name="turn_seq_once_per_thread")]
         # A window that holds N tokens is one range of this index, however long the thread is.
-        indexes = [models.Index(fields=["thread", "tokens_through"], name="turn_by_tokens_through")]
+        indexes = [
+            models.Index(fields=["thread", "tokens_through"], name="turn_by_tokens_through"),
+            # The few turns that call a tool or answer a call: what a new result is checked against.
+            models.Index(
+                fields=["thread", "seq"],
+                condition=Q(tool_calls__isnull=False) | Q(tool_call_id__isnull=False),
+                name="turn_of_tools",
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"Turn {self.seq} of thread {self.thread_id}"

@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 from memorygw.conf import conf
 from memorygw.database import after
 from memorygw.exceptions import (
+    DoubleResultError,
     InvalidError,
     LeaseLostError,
     RunNotFoundError,
@@ -136,14 +137,14 @@ class ThreadStore:
 
     # --- the lease
 
-    def acquire_lease(self, tenant_id: UUID, thread_id: UUID, *, user_id: str) -> UUID:
+    def acquire_lease(self, tenant_id: UUID, thread_id: UUID, *, user_id: str, seconds: int | None = None) -> UUID:
         """Mark the thread busy for one call; the token every write of the call carries (T76–T88).
 
         One conditional UPDATE on the database's clock. Held: `ThreadBusyError`; not OPEN: the error of that status.
         """
         token = uuid4()
         free = self._threads(tenant_id, user_id).filter(pk=thread_id, status=Thread.Status.OPEN).unleased()
-        if free.update(lease_token=token, lease_expires_at=after(conf.LEASE_SECONDS)):
+        if free.update(lease_token=token, lease_expires_at=after(seconds or conf.LEASE_SECONDS)):
             return token
         thread = self.get_thread(tenant_id, thread_id, user_id=user_id)
         raise _STATUS_ERRORS.get(Thread.Status(thread.status), ThreadBusyError)(thread_ids=[thread.pk])
@@ -168,7 +169,7 @@ class ThreadStore:
         costs = [turn_tokens(draft, model) for draft in drafts]
         counted = [0 if draft.role in INSTRUCTION_ROLES else cost for draft, cost in zip(drafts, costs, strict=True)]
         with transaction.atomic(savepoint=False):
-            if self._move_counters(thread, len(drafts), sum(counted), token=token, release=release):
+            if self._move_counters(thread, drafts, sum(counted), token=token, release=release):
                 seqs = range(thread.turn_count - len(drafts) + 1, thread.turn_count + 1)
                 through = list(accumulate(counted, initial=thread.token_count - sum(counted)))[1:]
                 places = zip(drafts, seqs, costs, through, strict=True)
@@ -184,6 +185,7 @@ class ThreadStore:
             raise LeaseLostError
         turns = self.append_turns(fresh, drafts, token=token, model=model, release=release)
         thread.turn_count, thread.token_count = fresh.turn_count, fresh.token_count
+        thread.instructions_seq = fresh.instructions_seq
         return turns
 
     def get_turns(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> list[Turn]:
@@ -239,17 +241,54 @@ class ThreadStore:
         found = users.order_by("-seq").values_list("seq", flat=True).first()
         return found if found is not None else thread.turn_count + 1
 
-    def _move_counters(self, thread: Thread, turns: int, tokens: int, *, token: UUID, release: bool) -> bool:
+    def _move_counters(
+        self, thread: Thread, drafts: Sequence[TurnDraft], tokens: int, *, token: UUID, release: bool
+    ) -> bool:
         """One conditional UPDATE of the thread's row; whether it held."""
         unmoved = Thread.objects.live(thread.tenant_id).filter(
             pk=thread.pk, lease_token=token, turn_count=thread.turn_count
         )
+        instructions = [n for n, draft in enumerate(drafts, thread.turn_count + 1) if draft.role in INSTRUCTION_ROLES]
+        counters = {
+            "turn_count": thread.turn_count + len(drafts),
+            "token_count": thread.token_count + tokens,
+            "instructions_seq": instructions[-1] if instructions else thread.instructions_seq,
+        }
         freed: dict[str, Any] = {"lease_token": None, "lease_expires_at": None} if release else {}
-        counters = {"turn_count": thread.turn_count + turns, "token_count": thread.token_count + tokens}
         if not unmoved.update(**counters, updated_at=Now(), **freed):
             return False
-        thread.turn_count, thread.token_count = counters["turn_count"], counters["token_count"]
+        for name, value in counters.items():
+            setattr(thread, name, value)
         return True
+
+    def get_instructions(self, thread: Thread) -> Turn | None:
+        """The thread's latest system or developer turn; no query when it has none."""
+        if thread.instructions_seq is None:
+            return None
+        return Turn.objects.filter(thread_id=thread.pk, seq=thread.instructions_seq).first()
+
+    def check_results(self, thread: Thread, drafts: Sequence[TurnDraft]) -> None:
+        """Refuse tool turns that answer no call, or a call that has its result; one query, only for tool turns.
+
+        An unknown call: `InvalidError`; a second result: `DoubleResultError`.
+        """
+        if not any(draft.role == "tool" for draft in drafts):
+            return
+        tools = Turn.objects.filter(thread_id=thread.pk).filter(
+            Q(tool_calls__isnull=False) | Q(tool_call_id__isnull=False)
+        )
+        waiting: dict[str, bool] = {}
+        for calls, answered in tools.order_by("seq").values_list("tool_calls", "tool_call_id"):
+            waiting |= {call["id"]: True for call in calls or ()} | ({answered: False} if answered else {})
+        for index, draft in enumerate(drafts):
+            waiting |= {call["id"]: True for call in draft.tool_calls or ()}
+            if draft.role == "tool":
+                call_id = draft.tool_call_id or ""
+                if call_id not in waiting:
+                    raise InvalidError(fields={f"turns[{index}].tool_call_id": ["No turn made this call."]})
+                if not waiting[call_id]:
+                    raise DoubleResultError
+                waiting[call_id] = False
 
     # --- runs
 

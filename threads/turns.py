@@ -4,9 +4,10 @@ Stored content is text, a list of parts, or nothing. Everything here is pure.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice, takewhile
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -61,14 +62,32 @@ class ThreadLike(Protocol):
 T = TypeVar("T", bound=TurnLike)
 
 
+def turn_problem(turn: TurnDraft) -> tuple[str, str] | None:
+    """The field and the reason why a turn cannot be stored, since a provider would refuse it for ever (K21)."""
+    if problem := _calls_problem(turn.tool_calls):
+        return "tool_calls", problem
+    if turn.tool_calls and turn.role != "assistant":
+        return "tool_calls", "Only an assistant turn calls tools."
+    if bool(turn.tool_call_id) != (turn.role == "tool"):
+        return "tool_call_id", "A tool turn, and no other, names the call that it answers."
+    if turn.role == "tool":
+        return None if isinstance(turn.content, str) else ("content", "A tool turn needs text, which may be empty.")
+    if turn.role == "assistant" and (turn.tool_calls or turn.refusal) and not turn.content:
+        return None
+    problem = content_problem(turn.content)
+    return ("content", problem) if problem else None
+
+
 def content_problem(content: object) -> str:
-    """Why a user turn cannot have this content (K21), or an empty string."""
+    """Why content cannot stand alone, or an empty string: text that is not blank, or parts of known types."""
     if isinstance(content, str):
-        return "" if content.strip() else "A user turn needs text."
+        return "" if content.strip() else "Needs text."
     if not isinstance(content, list) or not content:
         return "Must be text or a list of parts."
     problems = (_part_problem(part) for part in content)
-    return next((problem for problem in problems if problem), "")
+    if problem := next((problem for problem in problems if problem), ""):
+        return problem
+    return "" if any(part["type"] != "text" or part["text"].strip() for part in content) else "Needs text."
 
 
 def _part_problem(part: object) -> str:
@@ -78,6 +97,16 @@ def _part_problem(part: object) -> str:
     if part["type"] in ("text", "refusal"):
         return "" if isinstance(body, str) else "A text part needs its text."
     return "" if isinstance(body, dict) else f"A part of type {part['type']} needs an object of that name."
+
+
+def _calls_problem(calls: list[Any] | None) -> str:
+    ids = [call.get("id") if isinstance(call, dict) else None for call in calls or ()]
+    if not all(isinstance(call_id, str) and 0 < len(call_id) <= 200 for call_id in ids) or len(set(ids)) < len(ids):
+        return "Every call needs an id of its own, of 1 to 200 characters."
+    functions = [call.get("function") for call in calls or ()]
+    if not all(isinstance(f, dict) and isinstance(f.get("name"), str) for f in functions):
+        return "Every call needs a function with a name."
+    return "" if all(isinstance(f.get("arguments"), str) for f in functions) else "Arguments are JSON, as text."
 
 
 def text_of(content: Content) -> str:
@@ -103,16 +132,38 @@ def turn_tokens(turn: TurnDraft, model: str) -> int:
     return flat + sum(count_tokens(text, model) for text in texts)
 
 
-def to_message(turn: TurnLike) -> Message:
-    """One stored turn in the provider's shape."""
-    message: Message = {"role": turn.role, "content": turn.content}
-    if turn.tool_calls:
-        message["tool_calls"] = turn.tool_calls
-    if turn.tool_call_id:
-        message["tool_call_id"] = turn.tool_call_id
-    if turn.refusal:
-        message["refusal"] = turn.refusal
-    return message
+def to_messages(turns: Sequence[TurnLike]) -> list[tuple[TurnLike, Message]]:
+    """Stored turns in the provider's shape, each with the turn it comes from.
+
+    A call and all of its results go together or not at all (K3). Results are the tool turns right behind the call, as
+    providers demand it; where one is missing, the calls are left out with the results there are, and what was said
+    beside them stays.
+    """
+    messages = []
+    open_calls: set[str] = set()
+    for index, turn in enumerate(turns):
+        if turn.role == "tool":
+            if turn.tool_call_id in open_calls:
+                open_calls.remove(turn.tool_call_id)
+                messages.append((turn, _message(turn)))
+            continue
+        calls = {str(call["id"]) for call in turn.tool_calls or ()}
+        behind = takewhile(lambda later: later.role == "tool", islice(turns, index + 1, None)) if calls else ()
+        open_calls = calls if calls <= {result.tool_call_id for result in behind} else set()
+        if open_calls or not calls:
+            messages.append((turn, _message(turn)))
+        elif turn.content or turn.refusal:
+            messages.append((turn, _message(turn, without_calls=True)))
+    return messages
+
+
+def _message(turn: TurnLike, *, without_calls: bool = False) -> Message:
+    optional = {
+        "tool_calls": None if without_calls else turn.tool_calls,
+        "tool_call_id": turn.tool_call_id,
+        "refusal": turn.refusal,
+    }
+    return {"role": turn.role, "content": turn.content} | {name: value for name, value in optional.items() if value}
 
 
 def open_on_user(turns: list[T]) -> list[T]:

@@ -72,7 +72,7 @@ def _framework(error: exceptions.APIException) -> Response:
 def _fields(detail: Any, path: str = "") -> dict[str, list[str]]:
     """DRF's nested details as dotted paths with lists of messages."""
     if isinstance(detail, dict):
-        parts = [_fields(inner, f"{path}.{name}" if path else str(name)) for name, inner in detail.items()]
+        parts = [_fields(inner, _below(path, name)) for name, inner in detail.items()]
     elif isinstance(detail, list) and any(isinstance(inner, dict) for inner in detail):
         parts = [_fields(inner, f"{path}[{index}]") for index, inner in enumerate(detail) if inner]
     else:
@@ -86,6 +86,12 @@ def _fields(detail: Any, path: str = "") -> dict[str, list[str]]:
 def unknown_path(request: HttpRequest, unknown: str) -> JsonResponse:
     """Below our base path the envelope is ours, whatever a host does with a 404."""
     return JsonResponse(envelope("not_found", "Not found."), status=404)
+
+
+def _below(path: str, name: str | int) -> str:
+    if isinstance(name, int):
+        return f"{path}[{name}]"
+    return f"{path}.{name}" if path else name
 
 
 def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:

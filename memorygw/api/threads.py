@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from memorygw import gateway
 from memorygw.api.views import GatewayViewSet, Shape, describe, limit_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
+from threads.turns import TurnDraft
 
 
 class ThreadShape(Shape):
@@ -111,6 +112,38 @@ class ThreadDeletion(serializers.Serializer[Any]):
         return value
 
 
+class NewTurn(serializers.Serializer[Any]):
+    role = serializers.ChoiceField(
+        ["user", "assistant", "tool", "system", "developer"],
+        error_messages={"invalid_choice": "One of user, assistant, tool, system, developer."},
+    )
+    content = serializers.JSONField(required=False, allow_null=True, default=None, help_text="Text or a list of parts.")
+    tool_calls = serializers.ListField(required=False, allow_null=True, default=None)
+    tool_call_id = serializers.CharField(required=False, allow_null=True, default=None, max_length=200)
+    refusal = serializers.CharField(required=False, allow_null=True, default=None, trim_whitespace=False)
+    model = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)
+    metadata = serializers.DictField(required=False, default=dict)
+    created_at = serializers.DateTimeField(required=False, default=None, help_text="The client's clock, with offset.")
+
+
+class Append(serializers.Serializer[Any]):
+    turns = serializers.ListField(child=NewTurn(), min_length=1, max_length=gateway.MAX_APPENDED_TURNS)
+    lease_token = serializers.UUIDField(required=False)
+
+
+class LeaseRequest(serializers.Serializer[Any]):
+    seconds = serializers.IntegerField(required=False, min_value=1, max_value=24 * 3600)
+
+
+class LeaseShape(Shape):
+    token = serializers.UUIDField()
+    expires_at = serializers.DateTimeField()
+
+
+class LeaseRelease(serializers.Serializer[Any]):
+    token = serializers.UUIDField()
+
+
 class ThreadCountsShape(Shape):
     threads = serializers.IntegerField()
     turns = serializers.IntegerField()
@@ -173,6 +206,25 @@ class ThreadViewSet(GatewayViewSet):
     @describe("get_turns", responses=TurnListShape)
     def turns(self, request: Request, thread_id: str) -> Response:
         return Response({"items": TurnShape(gateway.get_turns(*self.caller, thread_id), many=True).data})
+
+    @describe("append_turns", request=Append, responses={201: TurnListShape})
+    def append_turns(self, request: Request, thread_id: str) -> Response:
+        """For callers that run their own model: all of the turns or none."""
+        body = valid(Append, request.data)
+        drafts = [TurnDraft(**turn) for turn in body["turns"]]
+        turns = gateway.append_turns(*self.caller, thread_id, drafts, lease_token=body.get("lease_token"))
+        return Response({"items": TurnShape(turns, many=True).data}, 201)
+
+    @describe("acquire_lease", request=LeaseRequest, responses={201: LeaseShape})
+    def acquire_lease(self, request: Request, thread_id: str) -> Response:
+        lease = gateway.acquire_lease(*self.caller, thread_id, **valid(LeaseRequest, request.data))
+        return Response(LeaseShape(lease).data, 201)
+
+    @describe("release_lease", request=LeaseRelease, responses={204: None})
+    def release_lease(self, request: Request, thread_id: str) -> Response:
+        """A token that holds nothing frees nothing, and is no error."""
+        gateway.release_lease(*self.caller, thread_id, valid(LeaseRelease, request.data)["token"])
+        return Response(status=204)
 
     @describe("get_context", request=ContextRequest, responses=ContextShape)
     def context(self, request: Request, thread_id: str) -> Response:

@@ -37,7 +37,7 @@ class SomeFact:
     id: UUID = field(default_factory=uuid4)
 
 
-turns = st.lists(st.builds(SomeTurn, st.sampled_from(["user", "assistant", "tool"]), st.integers(0, 50)), max_size=40)
+turns = st.lists(st.builds(SomeTurn, st.sampled_from(["user", "assistant"]), st.integers(0, 50)), max_size=40)
 budgets = st.integers(-10, 600)
 
 
