@@ -12,6 +12,8 @@ from uuid import UUID
 
 from django.db import transaction
 
+import threads.tasks
+import threads.titles
 import usermemory.tasks
 import workingmemory.tasks
 from memorygw.claims import wake
@@ -269,6 +271,7 @@ def _queue_learning(thread: ThreadLike, persona: Persona | None) -> None:
     due = [
         (usermemory.tasks.extract_facts, component("USER_MEMORY_STORE").note_answer(thread)),
         (workingmemory.tasks.update_notes, memory.note_answer(thread, strategy=strategy)),
+        (threads.tasks.write_title, threads.titles.note_answer(thread)),
     ]
     for task, state_id in due:
         if state_id:

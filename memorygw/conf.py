@@ -47,6 +47,7 @@ class Conf:
     THREAD_STORE: Path = "threads.store.ThreadStore"
     USER_MEMORY_STORE: Path = "usermemory.store.UserMemoryStore"
     WORKING_MEMORY_STORE: Path = "workingmemory.memory.WorkingMemory"
+    USAGE_GUARD: Path = "memorygw.llm.calls.AllowAll"
     IDENTITY: Path = "memorygw.api.auth.session_identity"
 
     # The model.
@@ -68,6 +69,9 @@ class Conf:
     MAX_FACTS: Limit = 100
     MAX_FACT_CHARS: Limit = 200
     INJECTION_BUDGET_CHARS: Limit = 6_000
+
+    # Titles.
+    TITLES_ENABLED: bool = True
 
     # Working memory.
     WORKING_MEMORY_ENABLED: bool = True

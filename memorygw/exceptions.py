@@ -144,6 +144,15 @@ class ModelFailedError(MemorygwError):
         self.reason = reason
 
 
+class UsageRefusedError(ModelFailedError):
+    """The usage guard refused the call."""
+
+    code = "usage_refused"
+
+    def __init__(self) -> None:
+        super().__init__(self.code)
+
+
 class ExtractionError(MemorygwError):
     """Nothing could be learned."""
 

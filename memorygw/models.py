@@ -87,6 +87,7 @@ class ModelCall(models.Model):
         CHAT = "CHAT"
         MEMORY_USER = "MEMORY_USER"
         MEMORY_WORKING = "MEMORY_WORKING"
+        THREAD_TITLE = "THREAD_TITLE"
 
     OK = "ok"
 

@@ -7,7 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from memorygw.claims import LateWork, has_broker, send
-from memorygw.conf import conf
+from memorygw.conf import component, conf
+from threads.tasks import write_title
+from threads.titles import TitleState
 from usermemory.models import ExtractionState
 from usermemory.tasks import extract_facts
 from workingmemory.models import WorkingMemoryState
@@ -30,6 +32,7 @@ class Learner:
 LEARNERS = (
     Learner(ExtractionState, extract_facts, lambda: conf.EXTRACTION_ENABLED),
     Learner(WorkingMemoryState, update_notes, lambda: conf.WORKING_MEMORY_ENABLED),
+    Learner(TitleState, write_title, lambda: conf.TITLES_ENABLED),
 )
 
 
@@ -57,8 +60,14 @@ def work_off() -> int:
     return len(found)
 
 
+def recover_stuck_runs() -> int:
+    """Fail the runs of processes that died; how many."""
+    return int(component("THREAD_STORE").recover_stuck_runs())
+
+
 def sweep() -> int:
-    """One pass: with a broker wake its workers, without one do the work here."""
+    """One pass: with a broker wake its workers, without one do the work here; how much late work was found."""
+    recover_stuck_runs()
     return wake_due() if has_broker() else work_off()
 
 

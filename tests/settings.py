@@ -14,6 +14,8 @@ MEMORYGW_LLM_BASE_URL = "http://127.0.0.1:9/v1"
 MEMORYGW_LLM_RETRIES = 0
 MEMORYGW_MODEL = "main"
 MEMORYGW_CHEAP_MODEL = "cheap"
+# Most tests count the calls of the helper model; those about titles switch them on.
+MEMORYGW_TITLES_ENABLED = False
 
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):  # noqa: F405
     # A file, as in real life: SQLite's shared memory locks whole tables, whatever the busy timeout.

@@ -243,7 +243,12 @@ print(json.dumps({
 }))
 """
     assert host.script(code) == {
-        "tasks": ["memorygw.tasks.sweep", "usermemory.tasks.extract_facts", "workingmemory.tasks.update_notes"],
+        "tasks": [
+            "memorygw.tasks.sweep",
+            "threads.tasks.write_title",
+            "usermemory.tasks.extract_facts",
+            "workingmemory.tasks.update_notes",
+        ],
         "apps": ["portal"],
         "in a thread": "portal",
         "standalone": [],
@@ -262,8 +267,10 @@ print(json.dumps(gateway.ask("default", 7, "I live in Lisbon.").answer.content))
 """
     assert host.script(ask) == "What a fine city."
     assert "Idle" in host.manage("sweep", "--until-idle")
-    [extraction] = [request for request in model.requests_for(CHEAP) if "I live in Lisbon." in request.text]
-    assert extraction.text.startswith("You keep the long-term memory of one user.")
+    asked = sorted(request.text for request in model.requests_for(CHEAP) if "I live in Lisbon." in request.text)
+    title, extraction = asked
+    assert title.startswith("Give this conversation a title")
+    assert extraction.startswith("You keep the long-term memory of one user.")
     facts = """
 from memorygw import gateway
 print(json.dumps({fact.key: fact.value for fact in gateway.get_user_facts("default", 7)}))

@@ -7,6 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from memorygw.claims import LateWork
 from memorygw.ids import new_id
 from memorygw.models import Persona, Tenant
 
@@ -112,6 +113,18 @@ class Turn(models.Model):
 
     def __str__(self) -> str:
         return f"Turn {self.seq} of thread {self.thread_id}"
+
+
+class TitleState(LateWork):
+    """Whether a thread without a title has been given one."""
+
+    thread = models.OneToOneField(Thread, models.CASCADE, primary_key=True, related_name="+")
+
+    class Meta(LateWork.Meta):
+        pass
+
+    def __str__(self) -> str:
+        return f"Title of thread {self.thread_id}"
 
 
 class Run(models.Model):

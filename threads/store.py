@@ -308,6 +308,11 @@ class ThreadStore:
         for name, value in values.items():
             setattr(run, name, value)
 
+    def recover_stuck_runs(self) -> int:
+        """Fail the runs that nobody can be running any more: no live lease on their thread (T116–T118); how many."""
+        stuck = Run.objects.filter(status=Run.Status.RUNNING).exclude(thread__lease_expires_at__gt=Now())
+        return stuck.update(status=Run.Status.FAILED, error="interrupted", finished_at=Now())
+
     def get_run(self, tenant_id: UUID, run_id: UUID, *, user_id: str) -> Run:
         mine = Run.objects.filter(thread__in=Thread.objects.of_user(tenant_id, user_id))
         run = mine.filter(pk=run_id).first()

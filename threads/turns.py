@@ -55,6 +55,7 @@ class ThreadLike(Protocol):
     """What is read from a thread."""
 
     id: UUID
+    title: str
     turn_count: int
     token_count: int
 

@@ -24,6 +24,7 @@ from memorygw.exceptions import (
     ExtractionReplyError,
     FactTooLongError,
     ModelFailedError,
+    UsageRefusedError,
 )
 from memorygw.llm.base import CompletionRequest
 from memorygw.llm.calls import call_model
@@ -149,7 +150,7 @@ class UserMemoryStore:
             except ExtractionError as error:
                 logger.warning("Extraction of thread %s: %s, error %s", state_id, error.reason, error.number)
                 ExtractionState.objects.fail(state_id, token, error.reason)
-            except ErasureRunningError as error:
+            except (ErasureRunningError, UsageRefusedError) as error:
                 ExtractionState.objects.fail(state_id, token, error.code)
 
     def _extract(self, state: ExtractionState, token: UUID) -> None:
@@ -182,6 +183,8 @@ class UserMemoryStore:
         )
         try:
             completion = call_model(request, tenant_id=thread.tenant_id, thread_id=thread.id)
+        except UsageRefusedError:
+            raise
         except ModelFailedError as error:
             raise ExtractionCallError(error.reason) from None
         if completion.finish_reason == "length":

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from memorygw.conf import component, conf
-from memorygw.exceptions import ModelFailedError
+from memorygw.exceptions import ModelFailedError, UsageRefusedError
 from memorygw.llm.base import CompletionRequest
 from memorygw.llm.calls import call_model
 from memorygw.models import ModelCall
@@ -154,6 +154,8 @@ class WorkingMemory:
                 return
             try:
                 self._update(state, token)
+            except UsageRefusedError as error:
+                WorkingMemoryState.objects.fail(state_id, token, error.reason)
             except ModelFailedError as error:
                 logger.warning("Notes of thread %s were not updated: %s", state_id, error.reason)
                 WorkingMemoryState.objects.fail(state_id, token, error.reason)

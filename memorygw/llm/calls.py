@@ -2,14 +2,28 @@
 
 import time
 from dataclasses import replace
+from typing import Protocol
 from uuid import UUID
 
 from memorygw.conf import component
 from memorygw.database import release_connection
-from memorygw.exceptions import ModelFailedError
+from memorygw.exceptions import ModelFailedError, UsageRefusedError
 from memorygw.llm.base import Completion, CompletionRequest, LLMClient
 from memorygw.models import ModelCall
 from memorygw.text import clean
+
+
+class UsageGuard(Protocol):
+    """What ``MEMORYGW_USAGE_GUARD`` names: a host's say in what helper calls may cost."""
+
+    def allows(self, request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID | None) -> bool:
+        """Whether a helper call (extraction, notes, title) may be made now. A refusal is silent; it is asked again."""
+        ...
+
+
+class AllowAll:
+    def allows(self, request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID | None) -> bool:
+        return True
 
 
 def call_model(
@@ -17,8 +31,12 @@ def call_model(
 ) -> Completion:
     """Ask the configured client and record the call.
 
-    Raises `ModelFailedError` when the model did not answer. Never call it inside a transaction.
+    Raises `ModelFailedError` when the model did not answer, `UsageRefusedError` when the guard says no. Never call it
+    inside a transaction.
     """
+    guard: UsageGuard = component("USAGE_GUARD")
+    if request.kind != ModelCall.Kind.CHAT and not guard.allows(request, tenant_id=tenant_id, thread_id=thread_id):
+        raise UsageRefusedError
     client: LLMClient = component("LLM_CLIENT")
     call = ModelCall(
         tenant_id=tenant_id, thread_id=thread_id, run_id=run_id, kind=request.kind, model=request.model[:200]

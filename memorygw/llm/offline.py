@@ -36,6 +36,8 @@ class OfflineClient:
             content = json.dumps({"operations": list(_operations(last))}, ensure_ascii=False)
         elif request.kind == ModelCall.Kind.MEMORY_WORKING:
             content = json.dumps(_notes(last), ensure_ascii=False)
+        elif request.kind == ModelCall.Kind.THREAD_TITLE:
+            content = " ".join(" ".join(_said(last, "user")).split()[:6])
         else:
             content = _answer(request)
         sent = sum(len(str(message["content"]).split()) for message in request.messages)

@@ -9,7 +9,7 @@ from celery.worker import WorkController
 from django.db import DatabaseError, close_old_connections
 
 from memorygw.conf import conf
-from memorygw.sweep import wake_due
+from memorygw.sweep import recover_stuck_runs, wake_due
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class EmbeddedWorker:
         self._app.set_current()
         while not self._stopping.wait(conf.SWEEP_EVERY_SECONDS):
             try:
+                recover_stuck_runs()
                 wake_due()
             except DatabaseError as error:
                 logger.warning("The sweep could not read the database: %s", type(error).__name__)

@@ -175,6 +175,7 @@ def environment(database_url: str, model: ScriptedModelServer, **more: str) -> d
         "MEMORYGW_CHEAP_MODEL": "cheap",
         "MEMORYGW_LLM_RETRIES": "0",
         "MEMORYGW_SWEEP_EVERY_SECONDS": "1",
+        "MEMORYGW_TITLES_ENABLED": "false",
     }
     if broker := os.environ.get("MEMORYGW_BROKER_URL"):
         values["MEMORYGW_BROKER_URL"] = broker
