@@ -6,11 +6,13 @@ id: text or an integer, 1–255 characters. Somebody else's row is never told ap
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from memorygw import answering, erasure, keys
+from django.utils import timezone
+
+from memorygw import answering, erasure, keys, user_tokens
 from memorygw.answering import Answer, Append, Call, ContextQuery
 from memorygw.conf import component, conf
 from memorygw.context import Context, facts_block
@@ -32,6 +34,17 @@ UserLike = str | int
 MAX_TITLE_CHARS = 200
 MAX_NAME_CHARS = 100
 MAX_APPENDED_TURNS = 100
+
+
+DEFAULT_TOKEN_SECONDS, MAX_TOKEN_SECONDS = 900, 3600
+
+
+@dataclass(frozen=True)
+class UserToken:
+    """A bearer token of one user."""
+
+    token: str
+    expires_at: datetime
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,24 @@ def create_api_key(tenant: str, *, role: str, name: str) -> tuple[ApiKey, str]:
     key = keys.new_key()
     row = ApiKey.objects.create(tenant=owner, role=ApiKey.Role(role), name=name, prefix=key.prefix, digest=key.digest)
     return row, key.text
+
+
+def create_user_token(
+    tenant: TenantLike, user_id: UserLike, *, expires_in_seconds: int = DEFAULT_TOKEN_SECONDS
+) -> UserToken:
+    """A token that acts as this user alone, for at most an hour; erasing the person revokes it."""
+    if not 1 <= expires_in_seconds <= MAX_TOKEN_SECONDS:
+        raise InvalidError(fields={"expires_in_seconds": [f"1 to {MAX_TOKEN_SECONDS}."]})
+    record_id = component("USER_MEMORY_STORE").open_record(tenant_id(tenant), external_user_id(user_id))
+    expires_at = timezone.now() + timedelta(seconds=expires_in_seconds)
+    return UserToken(user_tokens.make(record_id, expires_at=expires_at.timestamp()), expires_at)
+
+
+def user_of_token(token: str) -> tuple[UUID, str] | None:
+    """Tenant and user behind a token; None when it is forged, expired or revoked."""
+    record_id = user_tokens.record_of(token)
+    found: tuple[UUID, str] | None = component("USER_MEMORY_STORE").find_record(record_id) if record_id else None
+    return found
 
 
 # --- asking

@@ -67,6 +67,18 @@ class UserMemoryStore:
         facts = Fact.objects.of_user(tenant_id, user_id).active().in_order()
         return list(facts.only("key", "value", "updated_at", "origin", "source_thread_id"))
 
+    # --- the record
+
+    def open_record(self, tenant_id: UUID, user_id: str) -> UUID:
+        """The id of the user's record, made when missing. `ErasureRunningError` while the person is being erased."""
+        with transaction.atomic():
+            return self._lock_record(tenant_id, user_id).pk
+
+    def find_record(self, record_id: UUID) -> tuple[UUID, str] | None:
+        """Tenant and user of a record; None when it is gone or being erased."""
+        records = UserMemory.objects.filter(pk=record_id, erasing_at__isnull=True)
+        return records.values_list("tenant_id", "user_id").first()
+
     # --- the user's own edits
 
     def upsert_fact(self, tenant_id: UUID, user_id: str, key: str, value: str) -> Fact:

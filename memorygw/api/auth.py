@@ -14,12 +14,13 @@ from django.utils.module_loading import import_string
 from rest_framework import authentication, exceptions, permissions
 from rest_framework.request import Request
 
-from memorygw import gateway, keys
+from memorygw import gateway, keys, user_tokens
 from memorygw.conf import conf
 from memorygw.exceptions import CredentialInQueryError, NotFoundError, UserMismatchError, UserRequiredError
 from memorygw.models import ApiKey, Tenant
 
-USER_HEADER = "X-Memorygw-User"
+USER = "user"
+"""The role of a credential that acts as one user."""
 _LAST_USED_EVERY = timedelta(minutes=1)
 
 
@@ -32,24 +33,34 @@ class Principal:
     user_id: str | None = None
 
 
-class KeyAuthentication(authentication.BaseAuthentication):
-    """``Authorization: Bearer mgw_…``"""
+class BearerAuthentication(authentication.BaseAuthentication):
+    """``Authorization: Bearer``, a key (``mgw_…``) or a user token (``mgwu_…``)."""
 
     def authenticate(self, request: Request) -> tuple[AnonymousUser, Principal] | None:
         scheme, _, text = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() != "bearer":
             return None
-        prefix = keys.prefix_of(text.strip())
+        text = text.strip()
+        return AnonymousUser(), self._user(text) if text.startswith(user_tokens.SCHEME) else self._key(text)
+
+    def authenticate_header(self, request: Request) -> str:
+        return "Bearer"
+
+    def _user(self, token: str) -> Principal:
+        found = gateway.user_of_token(token)
+        if found is None:
+            raise exceptions.AuthenticationFailed
+        return Principal(found[0], USER, found[1])
+
+    def _key(self, text: str) -> Principal:
+        prefix = keys.prefix_of(text)
         key = ApiKey.objects.usable().filter(prefix=prefix).first() if prefix else None
-        if key is None or not keys.matches(text.strip(), key.digest):
+        if key is None or not keys.matches(text, key.digest):
             raise exceptions.AuthenticationFailed
         now = timezone.now()
         if key.last_used_at is None or now - key.last_used_at > _LAST_USED_EVERY:
             ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
-        return AnonymousUser(), Principal(key.tenant_id, key.role)
-
-    def authenticate_header(self, request: Request) -> str:
-        return "Bearer"
+        return Principal(key.tenant_id, key.role)
 
 
 class SessionAuthentication(authentication.SessionAuthentication):
@@ -60,7 +71,7 @@ class SessionAuthentication(authentication.SessionAuthentication):
         if signed_in is None:
             return None
         tenant, user_id = import_string(conf.IDENTITY)(request._request)
-        return signed_in[0], Principal(gateway.tenant_id(tenant), "user", gateway.external_user_id(user_id))
+        return signed_in[0], Principal(gateway.tenant_id(tenant), USER, gateway.external_user_id(user_id))
 
 
 def session_identity(request: HttpRequest) -> tuple[str, str]:
@@ -71,6 +82,11 @@ def session_identity(request: HttpRequest) -> tuple[str, str]:
 class HasCredential(permissions.BasePermission):
     def has_permission(self, request: Request, view: Any) -> bool:
         return isinstance(request.auth, Principal)
+
+
+class IsKey(HasCredential):
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return isinstance(request.auth, Principal) and request.auth.role in ApiKey.Role.values
 
 
 class IsAdminKey(HasCredential):
@@ -113,5 +129,5 @@ def check_query(meta: Mapping[str, Any]) -> None:
         pairs = parse_qsl(query, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise exceptions.ParseError("The query string is not UTF-8.") from None
-    if any(value.startswith(keys.SCHEME) for _, value in pairs):
+    if any(value.startswith((keys.SCHEME, user_tokens.SCHEME)) for _, value in pairs):
         raise CredentialInQueryError

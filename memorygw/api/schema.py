@@ -23,12 +23,12 @@ _NOT_SETTABLE = ("SERVE_", "DEFAULT_GENERATOR_CLASS")
 _lock = threading.Lock()
 
 
-class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
-    target_class = "memorygw.api.auth.KeyAuthentication"
-    name = "key"
+class BearerScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    target_class = "memorygw.api.auth.BearerAuthentication"
+    name = "bearer"
 
     def get_security_definition(self, auto_schema: Any) -> dict[str, Any]:
-        return {"type": "http", "scheme": "bearer", "description": "An API key: mgw_…"}
+        return {"type": "http", "scheme": "bearer", "description": "An API key (mgw_…) or a user token (mgwu_…)"}
 
 
 class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]

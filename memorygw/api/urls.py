@@ -11,6 +11,7 @@ from memorygw.api.asking import AskViewSet
 from memorygw.api.facts import FactViewSet
 from memorygw.api.rights import RightsViewSet
 from memorygw.api.threads import ThreadViewSet
+from memorygw.api.tokens import TokenViewSet
 from memorygw.api.views import GatewayViewSet
 
 app_name = "memorygw"
@@ -36,6 +37,7 @@ api = [
     path("facts", view(FactViewSet, get="list", put="put", delete="delete")),
     path("facts/context", view(FactViewSet, get="context", put="put_context", delete="delete_context")),
     path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),
+    path("user-tokens", view(TokenViewSet, post="create")),
     path("users/forget", view(RightsViewSet, post="forget_by_query")),
     path("users/<path:user_id>/forget", view(RightsViewSet, post="forget")),
     path("schema", schema.schema, name="schema"),

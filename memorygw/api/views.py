@@ -16,8 +16,8 @@ from rest_framework.response import Response
 from rest_framework.viewsets import ViewSet
 
 from memorygw.api.auth import (
+    BearerAuthentication,
     HasCredential,
-    KeyAuthentication,
     Principal,
     SessionAuthentication,
     acting_user,
@@ -43,7 +43,7 @@ class JSONOnly(DefaultContentNegotiation):
 
 
 class GatewayViewSet(ViewSet):
-    authentication_classes = [KeyAuthentication, SessionAuthentication]
+    authentication_classes = [BearerAuthentication, SessionAuthentication]
     permission_classes: Sequence[Any] = [HasCredential]
     parser_classes = [StrictJSONParser]
     renderer_classes = [JSONRenderer]

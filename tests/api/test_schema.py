@@ -20,7 +20,7 @@ def test_the_schema_names_every_path_method_and_credential(client: Client) -> No
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     ids = [operation["operationId"] for operation in operations]
     assert len(set(ids)) == len(ids)
-    assert all(operation["security"] == [{"key": []}, {"session": []}] for operation in operations)
+    assert all(operation["security"] == [{"bearer": []}, {"session": []}] for operation in operations)
     assert document["servers"] == [{"url": "/"}]
 
 
