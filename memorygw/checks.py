@@ -15,6 +15,16 @@ from memorygw.conf import Conf, Kind, Path, Range, conf, kinds, plain_type
 
 PREFIX = "MEMORYGW_"
 
+# Names of the contract whose parts are not built yet: setting one is no mistake, but does nothing.
+PLANNED = frozenset(
+    """
+    ACTIVE_CONFIDENCE EMBEDDER EMBEDDING_API_KEY EMBEDDING_BASE_URL EMBEDDING_MODEL ERASERS ERASURE_LEDGER EVIDENCE
+    EXTRACTION_TRIGGERS FORGET_APPROVAL FORGET_ON_USER_DELETE MAX_TOOL_STEPS MEMORY_SAVE_APPROVAL MEMORY_TOOLS PEPPER
+    PROTECT_MANUAL REMEMBER_APPROVAL RETENTION_DAYS REVIEW_POLICY SCAN_EVERY_SECONDS SCAN_IDLE_SECONDS SCAN_MIN_TURNS
+    SPECIAL_CATEGORIES THROTTLE_KEY THROTTLE_USER TOOLS TOOL_PREFIX USER_CAN_APPROVE
+    """.split()  # noqa: SIM905  thirty quoted lines would say no more
+)
+
 
 @register("memorygw")
 def check_names(**_: Any) -> list[CheckMessage]:
@@ -72,6 +82,8 @@ def check_model(**_: Any) -> list[CheckMessage]:
 
 
 def _unknown(name: str) -> CheckMessage:
+    if name.removeprefix(PREFIX) in PLANNED:
+        return checks.Warning(f"{name} has no effect yet.", hint="Its part is planned.", id="memorygw.W003")
     near = get_close_matches(name, [PREFIX + known for known in kinds()], n=1)
     hint = f"Did you mean {near[0]}?" if near else "See docs/reference/settings.md for the names."
     return Error(f"Unknown setting {name}.", hint=hint, id="memorygw.E001")
@@ -96,13 +108,21 @@ def _entries(models: object) -> Iterable[tuple[str, object]]:
     return models.items() if isinstance(models, dict) else ()
 
 
+_MODEL_ENTRIES: dict[object, type] = {
+    "context_window": int,
+    "output_reserve": int,
+    "encoding": str,
+    "developer_role": bool,
+}
+
+
 def _model_problems(options: object) -> Iterator[str]:
     if not isinstance(options, dict):
         yield "must be an object"
         return
     for name, value in options.items():
-        expected = {"context_window": int, "output_reserve": int, "encoding": str}.get(name)
+        expected = _MODEL_ENTRIES.get(name)
         if expected is None:
             yield f"has an unknown entry {name!r}"
-        elif not isinstance(value, expected) or (isinstance(value, int) and value < 1):
+        elif not isinstance(value, expected) or (isinstance(value, int) and expected is int and value < 1):
             yield f"has a wrong value for {name!r}"

@@ -3,6 +3,7 @@ from django.core.checks import run_checks
 from pytest_django import Settings
 
 from memorygw import conf as conf_module
+from memorygw.checks import PLANNED
 from memorygw.conf import conf
 
 
@@ -18,6 +19,16 @@ def test_a_misspelt_name_is_refused_with_a_suggestion(settings: Settings) -> Non
     settings.MEMORYGW_EXTRACT_EVERY_TURN = 5
     [message] = run_checks(tags=["memorygw"])
     assert (message.id, message.hint) == ("memorygw.E001", "Did you mean MEMORYGW_EXTRACT_EVERY_TURNS?")
+
+
+def test_a_name_of_the_contract_that_is_not_built_yet_is_accepted_with_a_warning(settings: Settings) -> None:
+    settings.MEMORYGW_REVIEW_POLICY = "scanner"
+    [message] = run_checks(tags=["memorygw"])
+    assert (message.id, message.msg) == ("memorygw.W003", "MEMORYGW_REVIEW_POLICY has no effect yet.")
+
+
+def test_nothing_is_built_and_planned_at_once() -> None:
+    assert not PLANNED & conf_module.kinds().keys()
 
 
 @pytest.mark.rows("U117", "W15")
