@@ -116,8 +116,11 @@ class LateWork(models.Model):
 
 
 def claim_seconds() -> float:
-    """How long a claim lasts: longer than a model call with all its retries, so that only a dead worker loses it."""
-    return float(conf.LLM_TIMEOUT_SECONDS * (conf.LLM_RETRIES + 1) * 2 + 60)
+    """How long a claim lasts: just longer than a model call can, so that only a dead worker loses it.
+
+    A call is its attempts, and between them at most a minute each that the server may ask for (Retry-After).
+    """
+    return float(conf.LLM_TIMEOUT_SECONDS * (conf.LLM_RETRIES + 1) + 60 * conf.LLM_RETRIES + 10)
 
 
 def _delay_seconds(attempts: int) -> float:

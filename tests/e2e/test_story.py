@@ -1,10 +1,13 @@
 """The main job, over HTTP, with real processes: told in one thread, known in the next, unknown to everybody else."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -126,24 +129,53 @@ def slow_cheap(request: RecordedRequest) -> Any:
     return cheap_default(request)
 
 
-def test_a_wake_up_is_enough_to_learn(e2e_model: ScriptedModelServer, tmp_path: Path, running: Gateway) -> None:
-    """Without any sweep: by the embedded worker, or by a worker process on a broker of its own."""
-    values = {"MEMORYGW_SWEEP_EVERY_SECONDS": "3600"}
-    if broker := running.environment.get("MEMORYGW_BROKER_URL"):
+@contextmanager
+def own_gateway(model: ScriptedModelServer, folder: Path, **values: str) -> Iterator[Gateway]:
+    """A gateway apart from the running one: a database of its own, and a number of its own on the broker."""
+    if broker := os.environ.get("MEMORYGW_BROKER_URL"):
         values["MEMORYGW_BROKER_URL"] = urlsplit(broker)._replace(path="/14").geturl()
-    gateway = Gateway(environment(f"sqlite:///{tmp_path / 'own.sqlite3'}", e2e_model, **values), tmp_path / "log.txt")
+    gateway = Gateway(environment(f"sqlite:///{folder / 'own.sqlite3'}", model, **values), folder / "log.txt")
     gateway.log.touch()
     gateway.manage("migrate", "--verbosity", "0")
     try:
+        yield gateway
+    finally:
+        gateway.stop()
+
+
+def test_a_wake_up_is_enough_to_learn(e2e_model: ScriptedModelServer, tmp_path: Path) -> None:
+    """Without any sweep: by the embedded worker, or by a worker process on the broker."""
+    with own_gateway(e2e_model, tmp_path, MEMORYGW_SWEEP_EVERY_SECONDS="3600") as gateway:
         gateway.serve()
-        if broker:
+        if "MEMORYGW_BROKER_URL" in gateway.environment:
             gateway.work(beat=False)
         caller = gateway.key("acme")
         e2e_model.reply({"operations": [{"op": "SET", "key": "a", "value": "b"}]}, model="cheap")
         caller.ask("Hello", user="ada")
         wait_for(lambda: caller.facts("ada") == {"a": "b"}, "the worker")
-    finally:
-        gateway.stop()
+
+
+def test_a_worker_killed_while_it_learns_loses_nothing(e2e_model: ScriptedModelServer, tmp_path: Path) -> None:
+    """Its claim runs out, the sweep finds the row, and what the model said to the dead one is not missed."""
+    with own_gateway(e2e_model, tmp_path, MEMORYGW_LLM_TIMEOUT_SECONDS="2") as gateway:
+        brokered = "MEMORYGW_BROKER_URL" in gateway.environment
+        server = gateway.serve()
+        worker = gateway.work() if brokered else server
+        caller = gateway.key("acme")
+        e2e_model.reply({"operations": [{"op": "SET", "key": "a", "value": "b"}]}, model="cheap", times=2)
+        with e2e_model.hold(model="cheap"):
+            caller.ask("Hello", user="ada")
+            e2e_model.wait_for_requests(1, model="cheap")
+            kill(worker, signal.SIGKILL)
+            worker.wait(10)
+        if not brokered:
+            gateway.serve()
+        assert caller.facts("ada") == {}
+        if brokered:
+            gateway.work()
+        wait_for(lambda: caller.facts("ada") == {"a": "b"}, "the claim to run out and the row to be found")
+        gateway.until_idle()
+        assert len(e2e_model.requests_for("cheap")) == 2
 
 
 def test_a_broker_that_is_down_fails_no_request_and_learning_catches_up(
