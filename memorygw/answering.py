@@ -251,8 +251,9 @@ def _settle(prepared: _Prepared, started: _Started, completion: Completion) -> A
             [answer] = store.append_turns(thread, [draft], token=started.token, model=prepared.model, release=True)
             store.finish_run(started.run, "completed", usage=usage)
             _queue_learning(thread, prepared.persona)
-    except LeaseLostError as error:
-        store.finish_run(started.run, "failed", error=error.code)
+    except BaseException as error:
+        reason = error.code if isinstance(error, LeaseLostError) else "interrupted"
+        store.finish_run(started.run, "failed", error=reason)
         raise
     return Answer(
         thread_id=thread.id,

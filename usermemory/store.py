@@ -83,7 +83,7 @@ class UserMemoryStore:
 
     def upsert_fact(self, tenant_id: UUID, user_id: str, key: str, value: str) -> Fact:
         """Set one fact by hand, at once (U37–U52). Its date moves even when the value is the same."""
-        key, value = key.strip(), value.strip()
+        key, value = one_line(key).strip(), value.strip()
         if not normalize_key(key) or not value:
             raise BlankFactError
         limit = conf.MAX_FACT_CHARS
@@ -248,7 +248,7 @@ class UserMemoryStore:
 
     def _apply(self, tenant_id: UUID, user_id: str, operation: Operation, thread_id: UUID) -> str:
         """Why the operation did nothing, as a code; empty when it did something."""
-        key = cut(operation.key, conf.MAX_FACT_CHARS)
+        key = cut(one_line(operation.key), conf.MAX_FACT_CHARS)
         if not normalize_key(key):
             return "no_key"
         if operation.op == "DELETE":

@@ -26,6 +26,7 @@ from memorygw.testing import ScriptedModelServer
 from tests.conftest import background, extractions, learn
 from threads.models import Run, Thread, Turn
 from usermemory.models import ExtractionState
+from usermemory.store import UserMemoryStore
 
 
 def contents() -> list[object]:
@@ -255,3 +256,20 @@ def test_a_client_that_breaks_leaves_a_failed_run_and_a_free_thread(tenant: Tena
 class BrokenClient:
     def complete(self, request: object) -> object:
         raise ZeroDivisionError
+
+
+class ForgetfulStore(UserMemoryStore):
+    def note_answer(self, thread: object) -> None:
+        raise ZeroDivisionError
+
+
+def test_an_answer_that_cannot_be_settled_closes_its_run(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_USER_MEMORY_STORE = "tests.memorygw.test_answering.ForgetfulStore"
+    thread_id = gateway.create_thread(tenant, "ada").pk
+    with pytest.raises(ZeroDivisionError):
+        gateway.ask(tenant, "ada", "Hello", thread_id=thread_id)
+    assert contents() == ["Hello"]
+    assert list(Run.objects.values_list("status", "error")) == [("failed", "interrupted")]
+    assert Thread.objects.get().lease_token is None
