@@ -12,7 +12,7 @@ from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Q, Subquery
+from django.db.models import F, Q, QuerySet, Subquery
 from django.db.models.functions import Now
 
 from memorygw.conf import conf
@@ -31,6 +31,7 @@ from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
 
 _SPARE_TURNS = 16
+_NEAR_TURNS = 500
 
 _STATUS_ERRORS = {
     Thread.Status.AWAITING_HUMAN: ThreadAwaitingHumanError,
@@ -93,8 +94,10 @@ class ThreadStore:
             # Compared inside the database: SQLite keeps times as text, which a value that was read need not equal.
             at = Thread.objects.filter(pk=cursor).values("created_at")[:1]
             side = "gt" if starting_after else "lt"
+            # The first bound is the range of the index, the second settles equal times.
             threads = threads.filter(
-                Q(**{f"created_at__{side}": Subquery(at)}) | Q(created_at=Subquery(at), **{f"pk__{side}": cursor})
+                Q(**{f"created_at__{side}": Subquery(at)}) | Q(**{f"pk__{side}": cursor}),
+                **{f"created_at__{side}e": Subquery(at)},
             )
         order = ("created_at", "pk") if starting_after else ("-created_at", "-pk")
         rows = list(threads.order_by(*order)[: limit + 1])
@@ -195,13 +198,12 @@ class ThreadStore:
 
     def get_last_turns(self, tenant_id: UUID, thread_id: UUID, limit: int) -> list[Turn]:
         """The newest ``limit`` turns, oldest first (T60)."""
-        newest = Turn.objects.filter(thread__in=Thread.objects.live(tenant_id), thread_id=thread_id)
-        return list(newest.order_by("-seq")[:limit])[::-1]
+        return list(self._turns(tenant_id, thread_id).order_by("-seq")[:limit])[::-1]
 
     def get_turns_between(self, tenant_id: UUID, thread_id: UUID, after_seq: int, through_seq: int) -> list[Turn]:
         """Turns above ``after_seq`` up to and with ``through_seq``, oldest first."""
-        turns = Turn.objects.filter(thread__in=Thread.objects.live(tenant_id), thread_id=thread_id)
-        return list(turns.filter(seq__gt=after_seq, seq__lte=through_seq).order_by("seq"))
+        stretch = self._turns(tenant_id, thread_id).filter(seq__gt=after_seq, seq__lte=through_seq)
+        return list(stretch.order_by("seq"))
 
     def get_window(
         self, thread: Thread, *, budget_tokens: int, from_seq: int = 1, keep_newest: bool = True
@@ -227,11 +229,16 @@ class ThreadStore:
         return window
 
     def _fitting(self, thread: Thread, spent: int, from_seq: int) -> list[Turn]:
-        """Turns from ``from_seq`` on that lie wholly above the first ``spent`` tokens of the thread."""
-        turns = Turn.objects.filter(thread_id=thread.pk, tokens_through__gt=spent).exclude(role__in=INSTRUCTION_ROLES)
-        if from_seq > 1:
-            turns = turns.filter(seq__gte=from_seq)
-        # Sorted here: told to sort, SQLite walks the whole thread in that order.
+        """Turns from ``from_seq`` on that lie wholly above the first ``spent`` tokens of the thread.
+
+        One of the two bounds is a range of an index, the other (made no column by adding 0) only filters: left to
+        choose, SQLite may walk the whole thread. The range is the shorter one: a few turns, or what the budget holds.
+        """
+        turns = Turn.objects.filter(thread_id=thread.pk).exclude(role__in=INSTRUCTION_ROLES)
+        if thread.turn_count - from_seq < _NEAR_TURNS:
+            turns = turns.annotate(through=F("tokens_through") + 0).filter(seq__gte=from_seq, through__gt=spent)
+        else:
+            turns = turns.annotate(place=F("seq") + 0).filter(tokens_through__gt=spent, place__gte=from_seq)
         ordered = sorted(turns.order_by(), key=attrgetter("seq"))
         return [turn for turn in ordered if turn.tokens_through - turn.token_count >= spent]
 
@@ -314,11 +321,15 @@ class ThreadStore:
         return stuck.update(status=Run.Status.FAILED, error="interrupted", finished_at=Now())
 
     def get_run(self, tenant_id: UUID, run_id: UUID, *, user_id: str) -> Run:
-        mine = Run.objects.filter(thread__in=Thread.objects.of_user(tenant_id, user_id))
-        run = mine.filter(pk=run_id).first()
+        owner = {"thread__tenant_id": tenant_id, "thread__user_id": user_id, "thread__deleted_at__isnull": True}
+        run = Run.objects.filter(pk=run_id, **owner).first()
         if run is None:
             raise RunNotFoundError
         return run
+
+    def _turns(self, tenant_id: UUID, thread_id: UUID) -> "QuerySet[Turn]":
+        """The turns of a live thread of the tenant; a join, since a subquery may list every thread there is."""
+        return Turn.objects.filter(thread_id=thread_id, thread__tenant_id=tenant_id, thread__deleted_at__isnull=True)
 
     def _threads(self, tenant_id: UUID, user_id: str | None) -> ThreadQuerySet:
         return Thread.objects.live(tenant_id) if user_id is None else Thread.objects.of_user(tenant_id, user_id)
