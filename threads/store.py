@@ -236,9 +236,9 @@ class ThreadStore:
         """
         turns = Turn.objects.filter(thread_id=thread.pk).exclude(role__in=INSTRUCTION_ROLES)
         if thread.turn_count - from_seq < _NEAR_TURNS:
-            turns = turns.annotate(through=F("tokens_through") + 0).filter(seq__gte=from_seq, through__gt=spent)
+            turns = turns.alias(through=F("tokens_through") + 0).filter(seq__gte=from_seq, through__gt=spent)
         else:
-            turns = turns.annotate(place=F("seq") + 0).filter(tokens_through__gt=spent, place__gte=from_seq)
+            turns = turns.alias(place=F("seq") + 0).filter(tokens_through__gt=spent, place__gte=from_seq)
         ordered = sorted(turns.order_by(), key=attrgetter("seq"))
         return [turn for turn in ordered if turn.tokens_through - turn.token_count >= spent]
 
