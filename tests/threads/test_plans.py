@@ -146,13 +146,13 @@ def test_a_window_reads_what_it_returns_in_a_thread_of_ten_thousand_turns(tenant
 
 def test_a_history_is_read_without_walking_other_threads(tenant: Tenant) -> None:
     threads = make_threads(tenant, 500, users=50)
-    for thread in threads[1:21]:
+    # A few in a hundred of all turns: of a larger share a planner may rightly read the whole table.
+    for thread in threads[:41]:
         fill(thread, 300)
-    fill(threads[0], 1_000)
     analyze()
     with Reading() as reading:
         turns = store.get_turns(tenant.pk, threads[0].pk)
-    assert len(turns) == 1_000
+    assert len(turns) == 300
     reading.assert_reads_only(len(turns))
 
 
