@@ -1,35 +1,30 @@
-"""One ask, from the user's turn to the settled answer.
+"""What callers may do with a conversation: ask, go on with a run that waits, ask again, append turns of their own.
 
-lease → context → user turn stored → model (no connection held) → answer stored, lease given back → late work queued.
-A failure anywhere gives the lease back; what was stored by then stays and shows what happened (T4, T8).
+An ask is: lease → context → user turn stored → the run (`memorygw.running`) → answer stored, lease given back → late
+work queued. What does not fit, or is not allowed, stores nothing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from django.db import transaction
 
-import threads.tasks
-import threads.titles
-import usermemory.tasks
-import workingmemory.tasks
-from memorygw.claims import wake
-from memorygw.conf import component, conf
-from memorygw.context import Context, ContextWarning, Parts, assemble, facts_block, history_budget, system_prompt
-from memorygw.exceptions import LeaseLostError, ModelFailedError, PersonaNotFoundError
-from memorygw.llm.base import Completion, CompletionRequest
-from memorygw.llm.calls import call_model
-from memorygw.models import ModelCall, Persona
-from threads.turns import Content, ThreadLike, TurnDraft, text_of, turn_tokens
-from workingmemory.memory import Window
+from memorygw.conf import component
+from memorygw.exceptions import InvalidError, LeaseLostError, ModelFailedError, RunNotWaitingError
+from memorygw.ids import new_id
+from memorygw.learning import queue_learning
+from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
+from memorygw.running import Answer, Decision, LiveRun, answer, result_of, with_place
+from memorygw.tools import ToolCaller
+from threads.runs import RunDraft
+from threads.turns import Content, TurnDraft
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What the caller of an ask says."""
+    """What the caller of an ask says. ``tools`` are the caller's own, as schemas; ``run_id`` the id its run gets."""
 
     tenant_id: UUID
     user_id: str
@@ -38,6 +33,8 @@ class Call:
     persona: str = ""
     model: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
+    tools: Sequence[dict[str, Any]] = ()
+    run_id: UUID = field(default_factory=new_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,66 +48,45 @@ class Append:
     lease_token: UUID | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Answer:
-    """What an ask gives: the thread, the run, the answer and every turn that is new, and what it cost."""
-
-    thread_id: UUID
-    run: Any
-    answer: Any
-    turns: list[Any]
-    usage: dict[str, int]
-    warnings: list[ContextWarning]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContextQuery:
-    """What a context is read for. ``budget_tokens`` replaces the history budget after everything has come off it."""
-
-    tenant_id: UUID
-    user_id: str
-    persona: Persona | None
-    model: str
-    budget_tokens: int | None = None
-    upcoming: TurnDraft | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Prepared:
-    """A call whose context is read; nothing is stored yet."""
-
-    call: Call
-    persona: Persona | None
-    model: str
-    thread: Any
-    question: TurnDraft
-    context: Context
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Started:
-    """A call whose user turn is stored."""
-
-    thread: Any
-    token: UUID
-    question: Any
-    run: Any
-
-
 def ask(call: Call) -> Answer:
     """Answer one user turn. See `memorygw.gateway.ask` for the contract."""
     store = component("THREAD_STORE")
     token = store.acquire_lease(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
-    thread_id = call.thread_id
     try:
-        prepared = _prepare(call)
-        started = _store_question(prepared, token)
-        thread_id, token = started.thread.id, started.token
-        return _settle(prepared, started, _complete(prepared, started))
+        live = _start(call, token)
     except BaseException:
-        if thread_id and token:
-            store.release_lease(call.tenant_id, thread_id, token)
+        if call.thread_id and token:
+            store.release_lease(call.tenant_id, call.thread_id, token)
         raise
+    return answer(live)
+
+
+def continue_run(tenant_id: UUID, user_id: str, run_id: UUID, decisions: Sequence[Decision]) -> Answer:
+    """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
+    store = component("THREAD_STORE")
+    run = store.get_run(tenant_id, run_id, user_id=user_id)
+    if not run.pending:
+        raise RunNotWaitingError(run_id=run.id)
+    _check_decisions(run.pending, decisions)
+    thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
+    live = _stored(thread, run)
+    live.decisions = {decision.tool_call_id: decision for decision in decisions}
+    store.resume_run(thread, run)
+    return answer(live)
+
+
+def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, resumed: bool = False) -> Answer:
+    """What a run came to, once more; one that failed is run again from the turns that are stored (K14).
+
+    ``resumed``: only the turns since its last pause. `ThreadBusyError` while it runs.
+    """
+    store = component("THREAD_STORE")
+    run = store.get_run(tenant_id, run_id, user_id=user_id)
+    if run.status in ("failed", "running"):
+        return answer(_reopened(tenant_id, user_id, run))
+    first = (resumed and run.resumed_seq) or run.first_seq
+    turns = store.get_turns_between(tenant_id, run.thread_id, first - 1, run.last_seq)
+    return result_of(run, turns, turns[-1] if run.status == "completed" else None)
 
 
 def append_turns(append: Append) -> list[Any]:
@@ -125,7 +101,7 @@ def append_turns(append: Append) -> list[Any]:
             store.check_results(thread, append.turns)
             turns: list[Any] = store.append_turns(thread, append.turns, token=token, release=borrowed)
             if append.turns[-1].role == "assistant":
-                _queue_learning(thread, thread.persona)
+                queue_learning(thread, thread.persona)
     except BaseException:
         if borrowed:
             store.release_lease(append.tenant_id, append.thread_id, token)
@@ -133,147 +109,91 @@ def append_turns(append: Append) -> list[Any]:
     return turns
 
 
-def find_persona(tenant_id: UUID, name_or_id: str) -> Persona:
-    personas = Persona.objects.filter(tenant_id=tenant_id)
-    persona = personas.filter(name=name_or_id).first()
-    if persona is None:
-        try:
-            persona = personas.filter(pk=UUID(name_or_id)).first()
-        except ValueError:
-            persona = None
-    if persona is None:
-        raise PersonaNotFoundError
-    return persona
-
-
-def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
-    """Everything one request carries, read in a fixed number of queries whatever the history's length: facts, notes,
-    window, and the thread's own instructions where it has some. No model call, no write."""
-    persona, model = query.persona, query.model
-    instructions = _instructions(persona, thread)
-    injects = conf.INJECTION_ENABLED and (persona is None or persona.memory_injection_enabled)
-    facts = component("USER_MEMORY_STORE").get_facts(query.tenant_id, query.user_id) if injects else []
-    block = facts_block(facts)
-    prompt = system_prompt(model, instructions, block.text)
-    exact = query.budget_tokens is not None
-    budget = query.budget_tokens if query.budget_tokens is not None else history_budget(model, prompt, thread)
-    window = Window((), budget, exact=exact)
-    if thread is not None:
-        memory = component("WORKING_MEMORY_STORE")
-        window = memory.load(
-            thread,
-            strategy=memory.strategy(persona.working_memory if persona else ""),
-            budget_tokens=budget,
-            upcoming_tokens=turn_tokens(query.upcoming, model) if query.upcoming else None,
-            exact=exact,
-        )
-    return assemble(
-        Parts(
-            model=model,
-            instructions=instructions,
-            block=block,
-            prompt=prompt,
-            window=window,
-            upcoming=query.upcoming,
-        )
-    )
-
-
-def _instructions(persona: Persona | None, thread: ThreadLike | None) -> str:
-    """The persona's, then the thread's latest system or developer turn: one system message for any provider (K21)."""
-    turn = component("THREAD_STORE").get_instructions(thread) if thread else None
-    parts = (persona.instructions if persona else "", text_of(turn.content) if turn else "")
-    return "\n\n".join(part for part in parts if part)
-
-
-def _prepare(call: Call) -> _Prepared:
-    thread = None
-    if call.thread_id:
-        thread = component("THREAD_STORE").get_thread(call.tenant_id, call.thread_id, user_id=call.user_id)
+def _start(call: Call, token: UUID | None) -> LiveRun:
+    """Context first, so that what does not fit stores nothing; then the thread with its lease (made now when the ask
+    named none), the user turn and the run, in one transaction."""
+    store = component("THREAD_STORE")
+    thread = store.get_thread(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
     persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
-    model = call.model or (persona and persona.model) or conf.MODEL
+    model = model_of(persona, call.model)
+    tools = offered_tools(persona, model, call.tools)
     question = TurnDraft(role="user", content=call.content, metadata=call.metadata)
     query = ContextQuery(
-        tenant_id=call.tenant_id, user_id=call.user_id, persona=persona, model=model, upcoming=question
-    )
-    return _Prepared(
-        call=call,
+        tenant_id=call.tenant_id,
+        user_id=call.user_id,
         persona=persona,
         model=model,
+        tools=tools.schemas,
+        upcoming=question,
+    )
+    context = read_context(thread, query)
+    draft = RunDraft(
+        id=call.run_id,
+        persona_id=persona.pk if persona else None,
+        model=model,
+        tools=call.tools,
+        memories=[fact.id for fact in context.facts],
+        warnings={warning.code: warning.count for warning in context.warnings},
+    )
+    with transaction.atomic(durable=True):
+        if thread is None:
+            thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
+            token = thread.lease_token
+        [turn] = store.append_turns(thread, [question], token=token, model=model)
+        run = store.start_run(thread, draft, token=token)
+    return LiveRun(
+        caller=ToolCaller(call.tenant_id, call.user_id, thread.id),
         thread=thread,
-        question=question,
-        context=read_context(thread, query),
+        run=run,
+        persona=persona,
+        tools=tools,
+        context=replace(context, turns=[*context.turns, turn]),
+        turns=[turn],
+        open_calls=[],
     )
 
 
-@transaction.atomic(durable=True)
-def _store_question(prepared: _Prepared, token: UUID | None) -> _Started:
-    """The thread with its lease (made now when the ask named none), the user turn and the run, in one transaction."""
-    store, call, thread = component("THREAD_STORE"), prepared.call, prepared.thread
-    if thread is None:
-        persona_id = prepared.persona.pk if prepared.persona else None
-        thread = store.create_thread(call.tenant_id, call.user_id, persona_id=persona_id, leased=True)
-        token = thread.lease_token
-    assert token is not None  # noqa: S101  a lease was taken, or came with the new thread
-    [question] = store.append_turns(thread, [prepared.question], token=token, model=prepared.model)
-    run = store.start_run(thread.id, memories=[fact.id for fact in prepared.context.facts])
-    return _Started(thread=thread, token=token, question=question, run=run)
-
-
-def _complete(prepared: _Prepared, started: _Started) -> Completion:
-    """The model's answer; when there is none the run is closed as failed."""
-    request = CompletionRequest(
-        kind=ModelCall.Kind.CHAT, model=prepared.model, messages=prepared.context.request_messages()
+def _stored(thread: Any, run: Any) -> LiveRun:
+    """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
+    return LiveRun(
+        caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id),
+        thread=thread,
+        run=run,
+        persona=run.persona,
+        tools=offered_tools(run.persona, run.model, run.tools),
     )
+
+
+def _reopened(tenant_id: UUID, user_id: str, run: Any) -> LiveRun:
+    """A failed run, or one whose process died, under a new lease, with all of its turns so far.
+
+    When the conversation has gone on without it, its failure stands.
+    """
+    store, failure = component("THREAD_STORE"), run.error
+    token = store.acquire_lease(tenant_id, run.thread_id, user_id=user_id)
     try:
-        completion = call_model(
-            request, tenant_id=prepared.call.tenant_id, thread_id=started.thread.id, run_id=started.run.id
-        )
-        if not (completion.content or "").strip() and not completion.refusal:
-            raise ModelFailedError("empty")
-    except BaseException as error:
-        reason = error.reason if isinstance(error, ModelFailedError) else "interrupted"
-        component("THREAD_STORE").finish_run(started.run, "failed", error=reason)
-        if isinstance(error, ModelFailedError):
-            # The user turn stays: say where, so that the caller can ask again there.
-            error.details = {"thread_id": started.thread.id, "run_id": started.run.id}
+        thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
+        live = _stored(thread, run)
+        live.turns = store.get_turns_between(tenant_id, thread.id, run.first_seq - 1, thread.turn_count)
+        if not store.reopen_run(thread, run, token=token):
+            raise with_place(LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure), run)
+    except BaseException:
+        store.release_lease(tenant_id, run.thread_id, token)
         raise
-    return completion
+    return live
 
 
-def _settle(prepared: _Prepared, started: _Started, completion: Completion) -> Answer:
-    """Store the answer, give the lease back and mark what is to be learned, in one transaction."""
-    store, thread = component("THREAD_STORE"), started.thread
-    draft = TurnDraft(role="assistant", content=completion.content, refusal=completion.refusal, model=completion.model)
-    usage = (completion.prompt_tokens, completion.completion_tokens)
-    try:
-        with transaction.atomic(durable=True):
-            [answer] = store.append_turns(thread, [draft], token=started.token, model=prepared.model, release=True)
-            store.finish_run(started.run, "completed", usage=usage)
-            _queue_learning(thread, prepared.persona)
-    except BaseException as error:
-        reason = error.code if isinstance(error, LeaseLostError) else "interrupted"
-        store.finish_run(started.run, "failed", error=reason)
-        raise
-    return Answer(
-        thread_id=thread.id,
-        run=started.run,
-        answer=answer,
-        turns=[started.question, answer],
-        usage={"prompt_tokens": usage[0], "completion_tokens": usage[1]},
-        warnings=list(prepared.context.warnings),
-    )
-
-
-def _queue_learning(thread: ThreadLike, persona: Persona | None) -> None:
-    """Mark what is due in the answer's transaction, and wake a worker when it is committed."""
-    memory = component("WORKING_MEMORY_STORE")
-    strategy = memory.strategy(persona.working_memory if persona else "")
-    due = [
-        (usermemory.tasks.extract_facts, component("USER_MEMORY_STORE").note_answer(thread)),
-        (workingmemory.tasks.update_notes, memory.note_answer(thread, strategy=strategy)),
-        (threads.tasks.write_title, threads.titles.note_answer(thread)),
-    ]
-    for task, state_id in due:
-        if state_id:
-            transaction.on_commit(partial(wake, task, state_id), robust=True)
+def _check_decisions(pending: Sequence[dict[str, Any]], decisions: Sequence[Decision]) -> None:
+    """Every call that is waited for is decided once, in the way that its kind wants, and no other call is."""
+    kinds = {call["tool_call_id"]: call["kind"] for call in pending}
+    problems: dict[str, list[str]] = {}
+    for index, decision in enumerate(decisions):
+        kind = kinds.pop(decision.tool_call_id, None)
+        if kind is None:
+            problems[f"decisions[{index}].tool_call_id"] = ["The run waits for no such call, or it is decided twice."]
+        elif problem := decision.problem(kind):
+            problems[f"decisions[{index}]"] = [problem]
+    if kinds and not problems:
+        problems["decisions"] = [f"{len(kinds)} more of the calls that the run waits for must be decided."]
+    if problems:
+        raise InvalidError(fields=problems)

@@ -12,6 +12,7 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from memorygw.conf import Conf, Kind, Path, Range, conf, kinds, plain_type
+from memorygw.tools import NAME, Tool, all_memory_tools, named_tools
 
 PREFIX = "MEMORYGW_"
 
@@ -19,9 +20,8 @@ PREFIX = "MEMORYGW_"
 PLANNED = frozenset(
     """
     ACTIVE_CONFIDENCE EMBEDDER EMBEDDING_API_KEY EMBEDDING_BASE_URL EMBEDDING_MODEL ERASERS ERASURE_LEDGER EVIDENCE
-    EXTRACTION_TRIGGERS FORGET_APPROVAL FORGET_ON_USER_DELETE MAX_TOOL_STEPS MEMORY_SAVE_APPROVAL MEMORY_TOOLS PEPPER
-    PROTECT_MANUAL REMEMBER_APPROVAL RETENTION_DAYS REVIEW_POLICY SCAN_EVERY_SECONDS SCAN_IDLE_SECONDS SCAN_MIN_TURNS
-    SPECIAL_CATEGORIES THROTTLE_KEY THROTTLE_USER TOOLS TOOL_PREFIX USER_CAN_APPROVE
+    EXTRACTION_TRIGGERS FORGET_ON_USER_DELETE MEMORY_SAVE_APPROVAL PEPPER PROTECT_MANUAL RETENTION_DAYS REVIEW_POLICY
+    SCAN_EVERY_SECONDS SCAN_IDLE_SECONDS SCAN_MIN_TURNS SPECIAL_CATEGORIES THROTTLE_KEY THROTTLE_USER USER_CAN_APPROVE
     """.split()  # noqa: SIM905  thirty quoted lines would say no more
 )
 
@@ -60,6 +60,11 @@ def check_paths(**_: Any) -> list[CheckMessage]:
             except (ImportError, AttributeError) as error:
                 errors.append(Error(f"{PREFIX}{name}: {error}", id="memorygw.E003"))
     return errors
+
+
+@register("memorygw")
+def check_tools(**_: Any) -> list[CheckMessage]:
+    return [Error(problem, hint="See docs/how-to/tools.md.", id="memorygw.E005") for problem in _tool_problems()]
 
 
 @register("memorygw")
@@ -106,6 +111,25 @@ def _problem(kind: Kind, value: object) -> str:
 
 def _entries(models: object) -> Iterable[tuple[str, object]]:
     return models.items() if isinstance(models, dict) else ()
+
+
+def _tool_problems() -> Iterator[str]:
+    known = all_memory_tools()
+    if unknown := [name for name in named_tools(conf.MEMORY_TOOLS) if conf.TOOL_PREFIX + name not in known]:
+        yield f"{PREFIX}MEMORY_TOOLS names no set and no memory tool: {', '.join(unknown)}."
+    names = list(known)
+    for path in conf.TOOLS:
+        try:
+            tool = import_string(path)
+        except (ImportError, AttributeError) as error:
+            yield f"{PREFIX}TOOLS: {error}"
+            continue
+        if not isinstance(tool, Tool):
+            yield f"{PREFIX}TOOLS: {path} is no memorygw.tools.Tool."
+        else:
+            names.append(tool.name)
+    yield from (f"No provider takes {name!r} as the name of a tool." for name in names if not NAME.fullmatch(name))
+    yield from (f"Two tools are called {name!r}." for name in sorted(set(names)) if names.count(name) > 1)
 
 
 _MODEL_ENTRIES: dict[object, type] = {

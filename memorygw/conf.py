@@ -70,6 +70,14 @@ class Conf:
     MAX_FACT_CHARS: Limit = 200
     INJECTION_BUDGET_CHARS: Limit = 6_000
 
+    # Tools.
+    MEMORY_TOOLS: str = "gateway"
+    TOOL_PREFIX: str = ""
+    TOOLS: list[str] = []
+    MAX_TOOL_STEPS: Positive = 8
+    REMEMBER_APPROVAL: bool = True
+    FORGET_APPROVAL: bool = True
+
     # Titles.
     TITLES_ENABLED: bool = True
 
@@ -130,7 +138,7 @@ def parse(name: str, text: str) -> Any:
     kind = plain_type(kinds()[name])
     if kind is bool:
         return _parse_bool(text)
-    if kind is dict:
+    if kind in (dict, list):
         return json.loads(text)
     return kind(text)
 

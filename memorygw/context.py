@@ -1,7 +1,7 @@
 """What one request to a model carries: the ContextAssembler. Pure: parts in, messages and warnings out."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -78,7 +78,7 @@ class Prompt:
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """What a request is put together from. ``prompt`` is the system prompt without notes; ``upcoming`` the user turn
-    about to be stored, if there is one."""
+    about to be stored, if there is one; ``tool_tokens`` what the offered tools cost."""
 
     model: str
     instructions: str
@@ -86,12 +86,15 @@ class Parts:
     prompt: Prompt
     window: Window
     upcoming: TurnDraft | None = None
+    tool_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Context:
-    """One request, ready to send. ``turns`` are those behind ``messages``, which have no system message."""
+    """One request, ready to send. ``turns`` are those behind ``messages``, which have no system message; an upcoming
+    user turn is the last message and no turn yet."""
 
+    model: str
     system: str
     turns: Sequence[TurnLike]
     messages: Sequence[Message]
@@ -118,7 +121,8 @@ def assemble(parts: Parts) -> Context:
         prompt = system_prompt(parts.model, parts.instructions, parts.block.text, notes)
         budget -= 0 if parts.window.exact else prompt.tokens - parts.prompt.tokens
     upcoming_tokens = turn_tokens(parts.upcoming, parts.model) if parts.upcoming else 0
-    fixed = prompt.tokens + upcoming_tokens + MESSAGE_OVERHEAD_TOKENS * (bool(prompt.text) + bool(parts.upcoming))
+    fixed = prompt.tokens + parts.tool_tokens + upcoming_tokens
+    fixed += MESSAGE_OVERHEAD_TOKENS * (bool(prompt.text) + bool(parts.upcoming))
     room = ModelLimits.of(parts.model).prompt_tokens - fixed
     turns = fit(parts.window.turns, budget - upcoming_tokens, room, keep_newest=parts.upcoming is None)
     sent = to_messages(turns)
@@ -131,6 +135,7 @@ def assemble(parts: Parts) -> Context:
     trimmed = parts.window.left_out + len(parts.window.turns) - len(turns)
     counts = {"turns_trimmed": trimmed, "facts_left_out": parts.block.left_out}
     return Context(
+        model=parts.model,
         system=prompt.text,
         turns=[turn for turn, _ in sent],
         messages=messages,
@@ -140,6 +145,37 @@ def assemble(parts: Parts) -> Context:
         budget_tokens=budget,
         over_budget=history_tokens + upcoming_tokens > budget,
         warnings=[ContextWarning(code, count) for code, count in counts.items() if count],
+    )
+
+
+def follow(context: Context, turns: Sequence[TurnLike]) -> Context:
+    """The request that goes on behind ``turns``, which were stored since: the earlier one with them at its end, so that
+    a provider's cache of it keeps working.
+
+    Above the model's room the oldest user groups go, never the newest. Raises `ContextTooLargeError` when that is not
+    enough.
+    """
+    sent = [*zip(context.turns, context.messages, strict=True), *to_messages(turns)]
+    tokens = context.prompt_tokens + sum(turn.token_count + MESSAGE_OVERHEAD_TOKENS for turn in turns)
+    room = ModelLimits.of(context.model).prompt_tokens
+    starts = [index for index, (turn, _) in enumerate(sent) if turn.role == "user"]
+    first = 0
+    for start in starts:
+        if tokens <= room:
+            break
+        tokens -= sum(turn.token_count + MESSAGE_OVERHEAD_TOKENS for turn, _ in sent[first:start])
+        first = start
+    if tokens > room:
+        raise ContextTooLargeError
+    warnings = {warning.code: warning.count for warning in context.warnings}
+    if first:
+        warnings["turns_trimmed"] = warnings.get("turns_trimmed", 0) + first
+    return replace(
+        context,
+        turns=[turn for turn, _ in sent[first:]],
+        messages=[message for _, message in sent[first:]],
+        prompt_tokens=tokens,
+        warnings=[ContextWarning(code, count) for code, count in warnings.items()],
     )
 
 
@@ -156,12 +192,12 @@ def fit(turns: Sequence[TurnLike], budget_tokens: int, room_tokens: int, *, keep
     return []
 
 
-def history_budget(model: str, prompt: Prompt, thread: ThreadLike | None) -> int:
-    """Tokens that the model's window leaves for history once the system prompt and the answer have theirs (W41).
+def history_budget(model: str, prompt: Prompt, thread: ThreadLike | None, tool_tokens: int = 0) -> int:
+    """Tokens that the model's window leaves for history once the system prompt, tools and answer have theirs (W41).
 
     Every message costs a little beside its content; that comes off first, by the thread's average turn.
     """
-    budget = ModelLimits.of(model).prompt_tokens - prompt.tokens - 2 * MESSAGE_OVERHEAD_TOKENS
+    budget = ModelLimits.of(model).prompt_tokens - prompt.tokens - tool_tokens - 2 * MESSAGE_OVERHEAD_TOKENS
     if budget <= 0 or thread is None or not thread.turn_count:
         return max(budget, 0)
     per_turn = thread.token_count / thread.turn_count + MESSAGE_OVERHEAD_TOKENS

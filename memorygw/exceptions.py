@@ -76,6 +76,12 @@ class RunNotFoundError(NotFoundError):
     code = "run_not_found"
 
 
+class ToolNotFoundError(NotFoundError):
+    """There is no such tool."""
+
+    code = "tool_not_found"
+
+
 class PersonaNotFoundError(NotFoundError):
     """There is no such persona."""
 
@@ -111,6 +117,24 @@ class LeaseLostError(MemorygwError):
     """The call took longer than its lease, and another call has taken the thread over."""
 
     code, status = "lease_lost", 409
+
+
+class RunNotWaitingError(MemorygwError):
+    """The run does not wait for a decision."""
+
+    code, status = "run_not_waiting", 409
+
+
+class RunOverError(MemorygwError):
+    """The run is over."""
+
+    code, status = "run_over", 409
+
+
+class RunCancelledError(MemorygwError):
+    """The run was cancelled before it had its answer."""
+
+    code, status = "run_cancelled", 409
 
 
 class DoubleResultError(MemorygwError):

@@ -13,8 +13,8 @@ from uuid import UUID
 from django.utils import timezone
 
 from memorygw import answering, erasure, keys, user_tokens
-from memorygw.answering import Answer, Append, Call, ContextQuery
-from memorygw.conf import component, conf
+from memorygw.answering import Append, Call
+from memorygw.conf import component
 from memorygw.context import Context, facts_block
 from memorygw.exceptions import (
     InvalidError,
@@ -24,9 +24,14 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
     UserRequiredError,
 )
+from memorygw.ids import new_id
 from memorygw.models import ApiKey, Tenant
+from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
+from memorygw.running import Answer
+from memorygw.running import Decision as Decision  # part of the facade
 from memorygw.text import is_storable, unstorable_paths
 from memorygw.text import user_id as clean_user_id
+from memorygw.tools import ToolCaller, call_memory_tool, memory_tools, schemas_problem
 from threads.turns import Content, TurnDraft, content_problem, turn_problem
 
 TenantLike = Tenant | UUID | str
@@ -116,16 +121,23 @@ def ask(
     persona: str = "",
     model: str = "",
     metadata: dict[str, Any] | None = None,
+    tools: Sequence[dict[str, Any]] = (),
+    run_id: UUID | None = None,
 ) -> Answer:
     """Store the user's turn, have the model answer it with what memory knows, store the answer; learning follows later.
 
-    Without a thread a new one is made. Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin (409, nothing
-    stored), `ContextTooLargeError` (nothing stored), `ModelFailedError` (the user's turn stays), `LeaseLostError` (the
-    answer came after another call had taken the thread). Must not be called inside a transaction: RuntimeError.
+    Without a thread a new one is made. ``tools`` are the caller's own, in OpenAI's shape: when the model calls one, or
+    a tool that needs approval, the answer is None and `continue_run` goes on. ``run_id``: the id that the run gets.
+
+    Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin (409, nothing stored), `ContextTooLargeError` (nothing
+    stored), `ModelFailedError` (the user's turn stays), `LeaseLostError` (the answer came after another call had taken
+    the thread), `RunCancelledError`. Must not be called inside a transaction: RuntimeError.
     """
     if problem := content_problem(content):
         raise InvalidError(fields={"content": [problem]})
-    for field, value in {"content": content, "model": model, "metadata": metadata}.items():
+    if problem := schemas_problem(tools):
+        raise InvalidError(fields={"tools": [problem]})
+    for field, value in {"content": content, "model": model, "metadata": metadata, "tools": list(tools)}.items():
         _refuse_unstorable(field, value)
     return answering.ask(
         Call(
@@ -136,8 +148,34 @@ def ask(
             persona=persona,
             model=model,
             metadata=metadata or {},
+            tools=tools,
+            run_id=run_id or new_id(),
         )
     )
+
+
+def continue_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str, decisions: Sequence[Decision]) -> Answer:
+    """Go on with a run that waits: one decision for each pending call, in any order; the calls keep theirs (T119).
+
+    Raises `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or decided in the wrong
+    way: nothing happens), and what `ask` raises once the run goes on.
+    """
+    for index, decision in enumerate(decisions):
+        _refuse_unstorable(f"decisions[{index}]", asdict(decision))
+    run_pk, user = _id(run_id, RunNotFoundError), external_user_id(user_id)
+    return answering.continue_run(tenant_id(tenant), user, run_pk, decisions)
+
+
+def cancel_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
+    """End a run without an answer, whether it waits or runs; what it stored stays. `RunOverError` when it is over."""
+    run_pk, user = _id(run_id, RunNotFoundError), external_user_id(user_id)
+    return component("THREAD_STORE").cancel_run(tenant_id(tenant), run_pk, user_id=user)
+
+
+def answer_again(tenant: TenantLike, user_id: UserLike, run_id: UUID | str, *, resumed: bool = False) -> Answer:
+    """What a run came to, as `ask` (``resumed``: as `continue_run`) gave it; a failed run is run again (K14)."""
+    run_pk, user = _id(run_id, RunNotFoundError), external_user_id(user_id)
+    return answering.answer_again(tenant_id(tenant), user, run_pk, resumed=resumed)
 
 
 def get_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
@@ -157,10 +195,38 @@ def get_context(
     """What the next request on this thread would carry, for callers that run their own model; nothing is written."""
     tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
     thread = component("THREAD_STORE").get_thread(tenant_pk, _thread_id(thread_id), user_id=user)
-    chosen = answering.find_persona(tenant_pk, persona) if persona else thread.persona
-    model = model or (chosen and chosen.model) or conf.MODEL
+    chosen = find_persona(tenant_pk, persona) if persona else thread.persona
+    model = model_of(chosen, model)
     query = ContextQuery(tenant_id=tenant_pk, user_id=user, persona=chosen, model=model, budget_tokens=budget_tokens)
-    return answering.read_context(thread, query)
+    return read_context(thread, query)
+
+
+# --- tools
+
+
+def list_tools(tenant: TenantLike, *, persona: str = "") -> list[dict[str, Any]]:
+    """The memory tools that a persona (else the setting) offers, in OpenAI's shape, for callers that run their own
+    model."""
+    chosen = find_persona(tenant_id(tenant), persona) if persona else None
+    return [tool.schema for tool in memory_tools(chosen.memory_tools if chosen else "")]
+
+
+def call_tool(
+    tenant: TenantLike,
+    user_id: UserLike,
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    thread_id: UUID | str | None = None,
+) -> str:
+    """Run a memory tool, whatever set is offered: the text for the model, a refusal too. Asking is the approval.
+
+    Raises `ToolNotFoundError`, `ThreadNotFoundError`.
+    """
+    tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    thread = get_thread(tenant_pk, user, thread_id) if thread_id is not None else None
+    caller = ToolCaller(tenant_pk, user, thread.id if thread else None)
+    return call_memory_tool(name, caller, arguments)
 
 
 # --- threads
@@ -168,7 +234,7 @@ def get_context(
 
 def create_thread(tenant: TenantLike, user_id: UserLike, *, title: str = "", persona: str = "") -> Any:
     tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
-    persona_id = answering.find_persona(tenant_pk, persona).pk if persona else None
+    persona_id = find_persona(tenant_pk, persona).pk if persona else None
     return component("THREAD_STORE").create_thread(tenant_pk, user, title=_title(title), persona_id=persona_id)
 
 

@@ -66,6 +66,9 @@ class Persona(models.Model):
         default="",
         choices=[("SUMMARY_BUFFER", "Summary buffer"), ("SLIDING_WINDOW", "Sliding window")],
     )
+    memory_tools = models.CharField(
+        max_length=200, blank=True, default="", help_text="A set's name or tools' names; empty: the setting's."
+    )
     memory_enabled = models.BooleanField(default=True, help_text="Learn facts from its threads.")
     memory_injection_enabled = models.BooleanField(default=True, help_text="Give it what is known about the user.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)

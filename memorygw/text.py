@@ -21,6 +21,15 @@ def clean(text: str) -> str:
     return _SURROGATES.sub("\ufffd", text.replace("\x00", ""))
 
 
+def cleaned(value: Any) -> Any:
+    """Decoded JSON with every text in it `clean`, names too."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(name): cleaned(inner) for name, inner in value.items()}
+    return [cleaned(inner) for inner in value] if isinstance(value, list) else value
+
+
 def is_storable(text: str) -> bool:
     """Whether a client's text can be stored as sent: no NUL, no lone surrogate (K1)."""
     return "\x00" not in text and not _SURROGATES.search(text)

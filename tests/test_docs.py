@@ -8,15 +8,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
 from django.urls import URLPattern
+from pytest_django import Settings
 
 from memorygw.api import urls
+from memorygw.checks import check_tools
 from memorygw.conf import MODEL_VARIABLES, Conf, Range, kinds, plain_type
 from memorygw.conf import Path as DottedPath
 from memorygw.exceptions import ExtractionError, MemorygwError
+from memorygw.testing import ScriptedModelServer
 from threads.store import ThreadStore
 from usermemory.store import UserMemoryStore
 from workingmemory.memory import WorkingMemory
@@ -54,7 +58,7 @@ def values(kind: Any) -> str:
         return "dotted path"
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
-    words = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object"}
+    words = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object", list: "list"}
     bounds = [
         str(bounds) for bounds in get_args(kind)[1:] if get_origin(kind) is Annotated and isinstance(bounds, Range)
     ]
@@ -109,7 +113,7 @@ def calls(pattern: URLPattern) -> Iterator[str]:
 def test_every_method_of_a_replaceable_store_is_documented(store: type) -> None:
     text = page("docs/how-to/host-project.md").partition(f"Shipped: `{store.__module__}.{store.__name__}`")[2]
     documented = re.findall(r"^\| `(\w+)\(", text.partition("###")[0], re.MULTILINE)
-    assert sorted(documented) == sorted(name for name in vars(store) if not name.startswith("_"))
+    assert sorted(documented) == sorted(name for name in dir(store) if not name.startswith("_"))
 
 
 def test_every_command_is_documented() -> None:
@@ -148,22 +152,66 @@ def test_every_page_is_reached_from_the_index() -> None:
 
 def test_the_quickstart_runs(tmp_path: Path) -> None:
     assert shutil.which("curl"), "The quickstart of README.md needs curl, and this machine has none."
-    found = re.search(r"^## Quickstart$.*?^```bash\n(.*?)^```$", page("README.md"), re.DOTALL | re.MULTILINE)
-    assert found, "README.md has no bash block in its quickstart."
-    # A variable that is set and empty wins over a developer's .env.
-    nothing = dict.fromkeys((*MODEL_VARIABLES, "MEMORYGW_BROKER_URL", "CELERY_BROKER_URL"), "")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    own = {"DEBUG": "true", "SECRET_KEY": "only for tests " * 5, "DATABASE_URL": f"sqlite:///{tmp_path / 'db.sqlite3'}"}
-    environment = {**kept, **nothing, **own, "no_proxy": "127.0.0.1"}
-    with server(environment, tmp_path / "log.txt") as address:
-        script = found[1].replace("http://127.0.0.1:8000", address).replace(".venv/bin/python", sys.executable)
-        assert address in script
-        done = run(environment, "bash", "-e", "-u", "-o", "pipefail", "-c", script)
+    [script] = blocks("bash", page("README.md"))
+    done = play(script, tmp_path)
     assert '"content":"I remember this about you: name: Ada; home: Turin.' in done
     assert '"key":"home","value":"Turin"' in done
     assert '"system":"<user_memory>' in done
     assert '"counts":{"threads":2,"turns":4,"runs":2,"facts":2},"verified":true' in done
     assert done.endswith('{"items":[]}\n')
+
+
+def test_the_examples_of_runs_and_tools_run(tmp_path: Path) -> None:
+    [quickstart] = blocks("bash", page("README.md"))
+    opening = quickstart.partition("# Learning goes on")[0]
+    done = play("\n".join([opening, *blocks("bash", page("docs/how-to/tools.md"))]), tmp_path)
+    assert '"status":"awaiting_human","pending":[{"tool_call_id":"call_' in done
+    assert '"key":"favourite tea","value":"Assam"' in done
+    assert '"status":"cancelled"' in done
+    assert '{"content":"Remembered."}' in done
+    assert '"content":"Where am I?"' in done
+
+
+@pytest.mark.django_db
+def test_the_python_examples_of_tools_run(
+    model: ScriptedModelServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shop, setting, client = blocks("python", page("docs/how-to/tools.md"))
+    module = ModuleType("shop.tools")
+    exec(shop, vars(module))  # noqa: S102  the page is ours
+    monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
+    monkeypatch.setitem(sys.modules, "shop.tools", module)
+    values: dict[str, Any] = {}
+    exec(setting, values)  # noqa: S102
+    settings.MEMORYGW_TOOLS = values["MEMORYGW_TOOLS"]
+    assert check_tools() == []
+    calls = [
+        {"id": name, "type": "function", "function": {"name": name, "arguments": arguments}}
+        for name, arguments in {"get_order_status": '{"order": "A7"}', "get_time": "{}"}.items()
+    ]
+    model.reply(None, model="main", tool_calls=calls)
+    model.reply("It is noon.", model="main")
+    exec(client, {})  # noqa: S102
+    assert capsys.readouterr().out == "It is noon.\n"
+    results = [message["content"] for message in model.requests[-1].messages if message["role"] == "tool"]
+    assert results == ['{"order": "A7", "user": "ada", "status": "shipped"}', "12:00"]
+
+
+def blocks(language: str, text: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def play(script: str, folder: Path) -> str:
+    """What a script of the documentation prints, against a server as `make serve` starts it."""
+    # A variable that is set and empty wins over a developer's .env.
+    nothing = dict.fromkeys((*MODEL_VARIABLES, "MEMORYGW_BROKER_URL", "CELERY_BROKER_URL"), "")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    own = {"DEBUG": "true", "SECRET_KEY": "only for tests " * 5, "DATABASE_URL": f"sqlite:///{folder / 'db.sqlite3'}"}
+    environment = {**kept, **nothing, **own, "no_proxy": "127.0.0.1"}
+    with server(environment, folder / "log.txt") as address:
+        script = script.replace("http://127.0.0.1:8000", address).replace(".venv/bin/python", sys.executable)
+        assert address in script
+        return run(environment, "bash", "-e", "-u", "-o", "pipefail", "-c", script)
 
 
 @contextmanager

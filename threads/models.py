@@ -128,18 +128,36 @@ class TitleState(LateWork):
 
 
 class Run(models.Model):
-    """One answer in the making: from the user's turn to the settled answer."""
+    """One answer in the making: from the user's turn to the settled answer, over every pause for a decision."""
 
     class Status(models.TextChoices):
         RUNNING = "running"
+        AWAITING_HUMAN = "awaiting_human"
         COMPLETED = "completed"
         FAILED = "failed"
+        CANCELLED = "cancelled"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     thread = models.ForeignKey(Thread, models.CASCADE, related_name="runs")
     status = models.CharField(max_length=16, choices=Status, default=Status.RUNNING)
     error = models.CharField(max_length=64, blank=True, default="", help_text="A code, never content.")
+    persona = models.ForeignKey(Persona, models.SET_NULL, null=True, blank=True, related_name="+")
+    model = models.CharField(max_length=200, blank=True, default="", help_text="The model that is asked.")
+    tools: "models.JSONField[Any, Any]" = models.JSONField(
+        default=list, blank=True, help_text="The caller's own tools."
+    )
+    pending: "models.JSONField[Any, Any]" = models.JSONField(
+        default=list, blank=True, help_text="The calls it waits for: tool_call_id, name, arguments, kind."
+    )
     memories: "models.JSONField[Any, Any]" = models.JSONField(default=list, help_text="Ids of the facts in its prompt.")
+    warnings: "models.JSONField[Any, Any]" = models.JSONField(
+        default=dict, blank=True, help_text="Code → count: what its prompt had no room for."
+    )
+    lease_token = models.UUIDField(null=True, blank=True, editable=False, help_text="The lease it runs under.")
+    first_seq = models.PositiveIntegerField(help_text="The user's turn.")
+    resumed_seq = models.PositiveIntegerField(null=True, blank=True, help_text="The first turn after its last pause.")
+    last_seq = models.PositiveIntegerField(help_text="Its last turn so far, as of its last pause or its end.")
+    tool_steps = models.PositiveSmallIntegerField(default=0, help_text="How often the model has called tools.")
     prompt_tokens = models.PositiveIntegerField(default=0)
     completion_tokens = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -148,8 +166,13 @@ class Run(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(status="running") | Q(finished_at__isnull=False), name="run_finished_when_not_running"
-            )
+                condition=Q(status__in=["running", "awaiting_human"]) | Q(finished_at__isnull=False),
+                name="run_finished_when_over",
+            ),
+        ]
+        indexes = [
+            # What the sweep and a waiting thread look for: the few runs that are not over.
+            models.Index(fields=["thread"], condition=Q(status__in=["running", "awaiting_human"]), name="run_not_over")
         ]
 
     def __str__(self) -> str:

@@ -21,22 +21,17 @@ from memorygw.exceptions import (
     DoubleResultError,
     InvalidError,
     LeaseLostError,
-    RunNotFoundError,
     ThreadAwaitingHumanError,
     ThreadBusyError,
     ThreadClosedError,
     ThreadNotFoundError,
 )
 from threads.models import Run, Thread, ThreadQuerySet, Turn
+from threads.runs import RunStore
 from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
 
 _SPARE_TURNS = 16
 _NEAR_TURNS = 500
-
-_STATUS_ERRORS = {
-    Thread.Status.AWAITING_HUMAN: ThreadAwaitingHumanError,
-    Thread.Status.CLOSED: ThreadClosedError,
-}
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,7 @@ class Counts:
     runs: int = 0
 
 
-class ThreadStore:
+class ThreadStore(RunStore):
     """The shipped implementation of ``MEMORYGW_THREAD_STORE``."""
 
     # --- threads
@@ -150,7 +145,9 @@ class ThreadStore:
         if free.update(lease_token=token, lease_expires_at=after(seconds or conf.LEASE_SECONDS)):
             return token
         thread = self.get_thread(tenant_id, thread_id, user_id=user_id)
-        raise _STATUS_ERRORS.get(Thread.Status(thread.status), ThreadBusyError)(thread_ids=[thread.pk])
+        if thread.status == Thread.Status.AWAITING_HUMAN:
+            raise ThreadAwaitingHumanError(thread_ids=[thread.pk], run_id=self.waiting_run_id(thread.pk))
+        raise (ThreadClosedError if thread.status == Thread.Status.CLOSED else ThreadBusyError)(thread_ids=[thread.pk])
 
     def release_lease(self, tenant_id: UUID, thread_id: UUID, token: UUID) -> None:
         """Free the lease with this token; one that another call took since stays (T85)."""
@@ -296,36 +293,6 @@ class ThreadStore:
                 if not waiting[call_id]:
                     raise DoubleResultError
                 waiting[call_id] = False
-
-    # --- runs
-
-    def start_run(self, thread_id: UUID, *, memories: Sequence[UUID]) -> Run:
-        return Run.objects.create(thread_id=thread_id, memories=[str(pk) for pk in memories])
-
-    def finish_run(self, run: Run, status: Run.Status, *, error: str = "", usage: tuple[int, int] = (0, 0)) -> None:
-        """Close a run that is still running; one that something else closed meanwhile stays as it is."""
-        prompt_tokens, completion_tokens = usage
-        values = {
-            "status": status,
-            "error": error,
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": completion_tokens,
-        }
-        Run.objects.filter(pk=run.pk, status=Run.Status.RUNNING).update(finished_at=Now(), **values)
-        for name, value in values.items():
-            setattr(run, name, value)
-
-    def recover_stuck_runs(self) -> int:
-        """Fail the runs that nobody can be running any more: no live lease on their thread (T116–T118); how many."""
-        stuck = Run.objects.filter(status=Run.Status.RUNNING).exclude(thread__lease_expires_at__gt=Now())
-        return stuck.update(status=Run.Status.FAILED, error="interrupted", finished_at=Now())
-
-    def get_run(self, tenant_id: UUID, run_id: UUID, *, user_id: str) -> Run:
-        owner = {"thread__tenant_id": tenant_id, "thread__user_id": user_id, "thread__deleted_at__isnull": True}
-        run = Run.objects.filter(pk=run_id, **owner).first()
-        if run is None:
-            raise RunNotFoundError
-        return run
 
     def _turns(self, tenant_id: UUID, thread_id: UUID) -> "QuerySet[Turn]":
         """The turns of a live thread of the tenant; a join, since a subquery may list every thread there is."""

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from memorygw.llm.base import Message
+from memorygw.llm.base import MAX_CALL_ID_CHARS, Message
 from memorygw.text import one_line
 from memorygw.tokens import count_tokens
 
@@ -102,8 +102,10 @@ def _part_problem(part: object) -> str:
 
 def _calls_problem(calls: list[Any] | None) -> str:
     ids = [call.get("id") if isinstance(call, dict) else None for call in calls or ()]
-    if not all(isinstance(call_id, str) and 0 < len(call_id) <= 200 for call_id in ids) or len(set(ids)) < len(ids):
-        return "Every call needs an id of its own, of 1 to 200 characters."
+    if not all(isinstance(call_id, str) and 0 < len(call_id) <= MAX_CALL_ID_CHARS for call_id in ids) or len(
+        set(ids)
+    ) < len(ids):
+        return f"Every call needs an id of its own, of 1 to {MAX_CALL_ID_CHARS} characters."
     functions = [call.get("function") for call in calls or ()]
     if not all(isinstance(f, dict) and isinstance(f.get("name"), str) for f in functions):
         return "Every call needs a function with a name."

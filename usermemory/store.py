@@ -81,8 +81,11 @@ class UserMemoryStore:
 
     # --- the user's own edits
 
-    def upsert_fact(self, tenant_id: UUID, user_id: str, key: str, value: str) -> Fact:
-        """Set one fact by hand, at once (U37–U52). Its date moves even when the value is the same."""
+    def upsert_fact(
+        self, tenant_id: UUID, user_id: str, key: str, value: str, *, origin: str = Fact.Origin.MANUAL
+    ) -> Fact:
+        """Set one fact by hand, or by the remember tool, at once (U37–U54). Its date moves even when the value is the
+        same."""
         key, value = one_line(key).strip(), value.strip()
         if not normalize_key(key) or not value:
             raise BlankFactError
@@ -91,7 +94,7 @@ class UserMemoryStore:
             raise FactTooLongError(f"Key and value can have {limit} characters each.")
         with transaction.atomic():
             self._lock_record(tenant_id, user_id)
-            fact = self._write(tenant_id, user_id, key, value, Origin(Fact.Origin.MANUAL))
+            fact = self._write(tenant_id, user_id, key, value, Origin(origin))
             self._drop_stalest(tenant_id, user_id, keep=fact)
         return fact
 

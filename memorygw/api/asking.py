@@ -12,11 +12,18 @@ from memorygw.api.threads import TurnShape, WarningShape
 from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
 
+class PendingCallShape(Shape):
+    tool_call_id = serializers.CharField()
+    name = serializers.CharField()
+    arguments = serializers.CharField(help_text="JSON, as the model wrote it.")
+    kind = serializers.ChoiceField(["approval", "client"])
+
+
 class RunShape(Shape):
     id = serializers.UUIDField()
     thread_id = serializers.UUIDField()
-    status = serializers.ChoiceField(["running", "completed", "failed"])
-    pending = serializers.ListField(child=serializers.DictField())
+    status = serializers.ChoiceField(["running", "awaiting_human", "completed", "failed", "cancelled"])
+    pending = PendingCallShape(many=True)
     memories = serializers.ListField(child=serializers.UUIDField(), help_text="Ids of the facts in its prompt.")
     usage = serializers.DictField(child=serializers.IntegerField())
     error = serializers.CharField(allow_null=True)
@@ -26,7 +33,7 @@ class RunShape(Shape):
             "id": instance.id,
             "thread_id": instance.thread_id,
             "status": instance.status,
-            "pending": [],
+            "pending": instance.pending,
             "memories": instance.memories,
             "usage": {"prompt_tokens": instance.prompt_tokens, "completion_tokens": instance.completion_tokens},
             "error": instance.error or None,
@@ -48,17 +55,25 @@ class Question(serializers.Serializer[Any]):
     model = serializers.CharField(required=False, max_length=200)
     metadata = serializers.DictField(required=False)
     stream = serializers.BooleanField(required=False)
-    tools = serializers.ListField(required=False)
+    tools = serializers.ListField(required=False, help_text="The caller's own, as OpenAI's function schemas.")
 
     def validate_stream(self, value: bool) -> bool:
         if value:
             raise ValidationError("Streaming is not available yet.")
         return value
 
-    def validate_tools(self, value: list[Any]) -> list[Any]:
-        if value:
-            raise ValidationError("Tools are not available yet.")
-        return value
+
+class Verdict(serializers.Serializer[Any]):
+    tool_call_id = serializers.CharField(max_length=200, trim_whitespace=False)
+    approved = serializers.BooleanField(required=False, allow_null=True)
+    reason = serializers.CharField(required=False, allow_blank=True, help_text="Told to the model.")
+    content = serializers.CharField(
+        required=False, allow_null=True, allow_blank=True, trim_whitespace=False, help_text="A tool's result."
+    )
+
+
+class Continuation(serializers.Serializer[Any]):
+    decisions = serializers.ListField(child=Verdict(), min_length=1)
 
 
 class AskViewSet(GatewayViewSet):
@@ -75,9 +90,20 @@ class AskViewSet(GatewayViewSet):
     def run(self, request: Request, run_id: str) -> Response:
         return Response(RunShape(gateway.get_run(*self.caller, run_id)).data)
 
+    @describe("continue_run", request=Continuation, responses=AnswerShape)
+    def continue_run(self, request: Request, run_id: str) -> Response:
+        """One decision for each call that the run waits for."""
+        verdicts = valid(Continuation, request.data)["decisions"]
+        answer = gateway.continue_run(*self.caller, run_id, [gateway.Decision(**verdict) for verdict in verdicts])
+        return Response(AnswerShape(answer).data)
+
+    @describe("cancel_run", request=None, responses=RunShape)
+    def cancel_run(self, request: Request, run_id: str) -> Response:
+        return Response(RunShape(gateway.cancel_run(*self.caller, run_id)).data)
+
     def _ask(self, thread_id: str | None) -> Response:
         question = valid(Question, self.request.data)
-        question.pop("stream", None), question.pop("tools", None)
+        question.pop("stream", None)
         content = question.pop("content")
         answer = gateway.ask(*self.caller, content, thread_id=thread_id, **question)
         return Response(AnswerShape(answer).data)

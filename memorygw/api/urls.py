@@ -12,6 +12,7 @@ from memorygw.api.facts import FactViewSet
 from memorygw.api.rights import RightsViewSet
 from memorygw.api.threads import ThreadViewSet
 from memorygw.api.tokens import TokenViewSet
+from memorygw.api.tools import ToolViewSet
 from memorygw.api.views import GatewayViewSet
 
 app_name = "memorygw"
@@ -34,6 +35,10 @@ api = [
     path("threads/<str:thread_id>/ask", view(AskViewSet, post="ask")),
     path("ask", view(AskViewSet, post="ask_anew")),
     path("runs/<str:run_id>", view(AskViewSet, get="run")),
+    path("runs/<str:run_id>/continue", view(AskViewSet, post="continue_run")),
+    path("runs/<str:run_id>/cancel", view(AskViewSet, post="cancel_run")),
+    path("tools", view(ToolViewSet, get="list")),
+    path("tools/<str:name>", view(ToolViewSet, post="call")),
     path("facts", view(FactViewSet, get="list", put="put", delete="delete")),
     path("facts/context", view(FactViewSet, get="context", put="put_context", delete="delete_context")),
     path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),

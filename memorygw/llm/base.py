@@ -1,15 +1,22 @@
 """The seam between memorygw and a model: one request type, one result type, one method."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 Message = dict[str, Any]
 """A chat message in OpenAI's shape."""
 
+MAX_CALL_ID_CHARS = 200
+
 
 @dataclass(frozen=True, kw_only=True)
 class CompletionRequest:
-    """One question to a model. ``kind`` is a `ModelCall.Kind`; ``json_schema`` asks for a reply of that shape."""
+    """One question to a model. ``kind`` is a `ModelCall.Kind`; ``json_schema`` asks for a reply of that shape.
+
+    ``tools`` are function schemas, ``tool_choice`` is OpenAI's. A server that knows no tools is asked without them,
+    unless ``needs_tools``.
+    """
 
     kind: str
     model: str
@@ -17,16 +24,23 @@ class CompletionRequest:
     temperature: float | None = None
     max_output_tokens: int | None = None
     json_schema: dict[str, Any] | None = None
+    tools: Sequence[dict[str, Any]] = ()
+    tool_choice: str | None = None
+    needs_tools: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Completion:
-    """One reply. ``finish_reason`` is OpenAI's (``stop``, ``length``, …); ``model`` is what the server says it used."""
+    """One reply. ``finish_reason`` is OpenAI's (``stop``, ``length``, …); ``model`` is what the server says it used.
+
+    ``tool_calls`` are OpenAI's: each with an id of its own and a function with a name and arguments as JSON text.
+    """
 
     content: str | None
     model: str
     finish_reason: str = "stop"
     refusal: str | None = None
+    tool_calls: Sequence[dict[str, Any]] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
 

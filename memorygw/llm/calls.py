@@ -10,7 +10,7 @@ from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError, UsageRefusedError
 from memorygw.llm.base import Completion, CompletionRequest, LLMClient
 from memorygw.models import ModelCall
-from memorygw.text import clean
+from memorygw.text import clean, cleaned
 
 
 class UsageGuard(Protocol):
@@ -61,4 +61,10 @@ def call_model(
 
 def _storable(completion: Completion) -> Completion:
     content, refusal = (None if text is None else clean(text) for text in (completion.content, completion.refusal))
-    return replace(completion, content=content, refusal=refusal, model=clean(completion.model)[:200])
+    return replace(
+        completion,
+        content=content,
+        refusal=refusal,
+        tool_calls=[cleaned(call) for call in completion.tool_calls],
+        model=clean(completion.model)[:200],
+    )

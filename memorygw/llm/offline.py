@@ -6,6 +6,8 @@ development when nothing is configured; never in place of a model that fails.
 
 import json
 from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
 
 import regex
 
@@ -23,6 +25,9 @@ _PATTERNS = [
     ("", r"\bmy favou?rite (?P<key>[\p{L} ]+?) is (?P<value>.+?)" + _END),
     ("language", r"\bplease (?:answer|speak|write)(?: to me)? in (?P<value>\p{L}+)" + _END),
 ]
+_ASKED_TO_REMEMBER = regex.compile(
+    r"\bremember (?:that )?my (?P<key>[\p{L} ]+?) is (?P<value>.+?)" + _END, regex.IGNORECASE
+)
 _FORGET = regex.compile(r"\bforget (?:about )?my (?P<key>[\p{L} ]+?)" + _END, regex.IGNORECASE)
 _FACT_LINES = regex.compile(r"<user_memory>\n[^\n]*\n(?P<lines>.*?)\n</user_memory>", regex.DOTALL)
 
@@ -38,6 +43,8 @@ class OfflineClient:
             content = json.dumps(_notes(last), ensure_ascii=False)
         elif request.kind == ModelCall.Kind.THREAD_TITLE:
             content = " ".join(" ".join(_said(last, "user")).split()[:6])
+        elif call := _call(request):
+            return Completion(content=None, model="offline", finish_reason="tool_calls", tool_calls=[call])
         else:
             content = _answer(request)
         sent = sum(len(str(message["content"]).split()) for message in request.messages)
@@ -61,6 +68,18 @@ def _operations(prompt: str) -> Iterator[dict[str, str]]:
 def _notes(prompt: str) -> dict[str, object]:
     said = _said(prompt, "user")
     return {"summary": f"The user wrote {len(said)} more messages.", "facts": [text[:80] for text in said[-3:]]}
+
+
+def _call(request: CompletionRequest) -> dict[str, Any] | None:
+    """A call of the remember tool, when it is offered and the user has just said "remember that my … is …"."""
+    names = [tool["function"]["name"] for tool in request.tools if request.tool_choice != "none"]
+    name = next((name for name in names if name.endswith("remember_user_fact")), None)
+    last = request.messages[-1]
+    match = _ASKED_TO_REMEMBER.search(str(last["content"])) if name and last["role"] == "user" else None
+    if match is None:
+        return None
+    arguments = json.dumps(match.groupdict(), ensure_ascii=False)
+    return {"id": f"call_{uuid4().hex}", "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _answer(request: CompletionRequest) -> str:

@@ -1,15 +1,17 @@
 """Any OpenAI-compatible server, through the openai package."""
 
+import json
 import os
 import threading
 from typing import Any
+from uuid import uuid4
 
 import openai
 from openai.types.chat import ChatCompletion
 
 from memorygw.conf import conf
 from memorygw.exceptions import ModelFailedError
-from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
 _OPTIONAL: dict[str, str | None] = {
@@ -17,6 +19,7 @@ _OPTIONAL: dict[str, str | None] = {
     "response_format": None,
     "max_completion_tokens": "max_tokens",
     "max_tokens": None,
+    "tools": None,
 }
 
 
@@ -50,7 +53,7 @@ class OpenAIClient:
             try:
                 return _completion(self._client.chat.completions.create(**parameters))
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                if not self._remember_refusal(request.model, parameters, error):
+                if not self._remember_refusal(request, parameters, error):
                     raise ModelFailedError(f"http_{error.status_code}") from None
             except openai.APITimeoutError:
                 raise ModelFailedError("timeout") from None
@@ -67,25 +70,30 @@ class OpenAIClient:
             "temperature": request.temperature,
             "response_format": request.json_schema and {"type": "json_schema", "json_schema": request.json_schema},
             "max_completion_tokens": request.max_output_tokens,
+            "tools": list(request.tools) or None,
         }
         for name, instead in _OPTIONAL.items():
-            if name in refused:
+            if name in refused and not (name == "tools" and request.needs_tools):
                 value = optional.pop(name, None)
                 if instead:
                     optional[instead] = value
+        if optional.get("tools"):
+            optional["tool_choice"] = request.tool_choice
         wanted = {name: value for name, value in optional.items() if value is not None}
         return {"model": request.model, "messages": request.messages, **wanted}
 
-    def _remember_refusal(self, model: str, sent: dict[str, Any], error: openai.APIStatusError) -> bool:
+    def _remember_refusal(self, request: CompletionRequest, sent: dict[str, Any], error: openai.APIStatusError) -> bool:
         """Note the optional parameters that the error names; whether asking again makes sense.
 
         A server that names none is taken to mean the reply's schema, the parameter that is known least widely.
         """
-        words = f"{error.param} {error.message}"
-        optional = [name for name in _OPTIONAL if name in sent]
-        named = [name for name in optional if name in words] or [name for name in optional if name == "response_format"]
+        words = error.param or error.message
+        optional = [name for name in _OPTIONAL if name in sent and not (name == "tools" and request.needs_tools)]
+        # Servers without tools say so in many ways ("tool choice requires …"); the others are called by their name.
+        named = [name for name in optional if name.removesuffix("s") in words]
+        named = named or [name for name in optional if name == "response_format"]
         with self._lock:
-            self._refused.setdefault(model, set()).update(named)
+            self._refused.setdefault(request.model, set()).update(named)
         return bool(named)
 
 
@@ -101,11 +109,28 @@ def _completion(reply: object) -> Completion:
     return Completion(
         content=content,
         refusal=refusal,
+        tool_calls=_calls(getattr(message, "tool_calls", None)),
         finish_reason=str(choice.finish_reason or "stop"),
         model=str(reply.model or ""),
         prompt_tokens=_count(usage and usage.prompt_tokens),
         completion_tokens=_count(usage and usage.completion_tokens),
     )
+
+
+def _calls(calls: object) -> list[dict[str, Any]]:
+    """The calls of functions, each with an id of its own: not every server gives one."""
+    found: dict[str, dict[str, Any]] = {}
+    for call in calls if isinstance(calls, list) else ():
+        function = getattr(call, "function", None)
+        name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
+        if not isinstance(name, str) or not name:
+            raise ModelFailedError("malformed")
+        call_id = getattr(call, "id", None)
+        if not isinstance(call_id, str) or not 0 < len(call_id) <= MAX_CALL_ID_CHARS or call_id in found:
+            call_id = f"call_{uuid4().hex}"
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
+        found[call_id] = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return list(found.values())
 
 
 def _count(value: object) -> int:

@@ -3,6 +3,7 @@
 import io
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
@@ -102,11 +103,11 @@ def test_a_usage_guard_refuses_helper_calls_silently_and_answers_go_on(
 def test_a_run_without_a_live_lease_is_failed_once(tenant: Tenant) -> None:
     soon, past = timezone.now() + timedelta(minutes=5), timezone.now() - timedelta(seconds=1)
     running, dead, done = (gateway.create_thread(tenant, "ada").pk for _ in range(3))
-    Thread.objects.filter(pk=running).update(lease_expires_at=soon)
-    Thread.objects.filter(pk=dead).update(lease_expires_at=past)
-    for thread_id in (running, dead):
-        Run.objects.create(thread_id=thread_id)
-    Run.objects.create(thread_id=done, status="completed", finished_at=past)
+    for thread_id, expires_at in ((running, soon), (dead, past)):
+        lease = {"lease_token": uuid4()}
+        Thread.objects.filter(pk=thread_id).update(lease_expires_at=expires_at, **lease)
+        Run.objects.create(thread_id=thread_id, first_seq=1, last_seq=1, **lease)
+    Run.objects.create(thread_id=done, status="completed", finished_at=past, first_seq=1, last_seq=2)
     out = io.StringIO()
     for _ in range(2):
         call_command("recover_stuck_runs", "--json", stdout=out)

@@ -1,0 +1,114 @@
+"""What a request is made of, read from the stores in a fixed number of queries whatever the history's length."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from memorygw.conf import component, conf
+from memorygw.context import Context, ModelLimits, Parts, assemble, facts_block, history_budget, system_prompt
+from memorygw.exceptions import InvalidError, PersonaNotFoundError
+from memorygw.models import Persona
+from memorygw.tokens import count_tokens
+from memorygw.tools import Toolbox, host_tools, memory_tools
+from threads.turns import ThreadLike, TurnDraft, text_of, turn_tokens
+from workingmemory.memory import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextQuery:
+    """What a context is read for: the user, the model, the tools that it is offered, and the user turn about to be
+    stored, if there is one. ``budget_tokens`` replaces the history budget after everything has come off it."""
+
+    tenant_id: UUID
+    user_id: str
+    persona: Persona | None
+    model: str
+    tools: Sequence[dict[str, Any]] = ()
+    upcoming: TurnDraft | None = None
+    budget_tokens: int | None = None
+
+
+def find_persona(tenant_id: UUID, name_or_id: str) -> Persona:
+    personas = Persona.objects.filter(tenant_id=tenant_id)
+    persona = personas.filter(name=name_or_id).first()
+    if persona is None:
+        try:
+            persona = personas.filter(pk=UUID(name_or_id)).first()
+        except ValueError:
+            persona = None
+    if persona is None:
+        raise PersonaNotFoundError
+    return persona
+
+
+def model_of(persona: Persona | None, choice: str = "") -> str:
+    """The model to ask: the caller's choice, the persona's, the setting's."""
+    return choice or (persona.model if persona else "") or conf.MODEL
+
+
+def offered_tools(persona: Persona | None, model: str, client: Sequence[dict[str, Any]]) -> Toolbox:
+    """What a run offers the model: memory tools as the persona or the setting says, a host's, the caller's.
+
+    A model whose room the memory tools would take a quarter of, or more, is not offered them. `InvalidError` when the
+    caller's tools bear a name of ours.
+    """
+    memory = memory_tools(persona.memory_tools if persona else "")
+    if 4 * _tokens([tool.schema for tool in memory], model) > ModelLimits.of(model).prompt_tokens:
+        memory = []
+    here = {tool.name: tool for tool in (*memory, *host_tools())}
+    if taken := [name for schema in client if (name := schema["function"]["name"]) in here]:
+        raise InvalidError(fields={"tools": [f"The gateway has a tool of this name: {', '.join(taken)}."]})
+    return Toolbox(here, client)
+
+
+def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
+    """Facts, notes, window, and the thread's own instructions where it has some. No model call, no write."""
+    persona, model = query.persona, query.model
+    instructions = _instructions(persona, thread)
+    injects = conf.INJECTION_ENABLED and (persona is None or persona.memory_injection_enabled)
+    facts = component("USER_MEMORY_STORE").get_facts(query.tenant_id, query.user_id) if injects else []
+    block = facts_block(facts)
+    prompt = system_prompt(model, instructions, block.text)
+    tool_tokens = _tokens(query.tools, model)
+    budget = query.budget_tokens
+    if budget is None:
+        budget = history_budget(model, prompt, thread, tool_tokens)
+    return assemble(
+        Parts(
+            model=model,
+            instructions=instructions,
+            block=block,
+            prompt=prompt,
+            window=_window(thread, query, budget),
+            upcoming=query.upcoming,
+            tool_tokens=tool_tokens,
+        )
+    )
+
+
+def _window(thread: ThreadLike | None, query: ContextQuery, budget_tokens: int) -> Window:
+    exact = query.budget_tokens is not None
+    if thread is None:
+        return Window((), budget_tokens, exact=exact)
+    memory = component("WORKING_MEMORY_STORE")
+    window: Window = memory.load(
+        thread,
+        strategy=memory.strategy(query.persona.working_memory if query.persona else ""),
+        budget_tokens=budget_tokens,
+        upcoming_tokens=turn_tokens(query.upcoming, query.model) if query.upcoming else None,
+        exact=exact,
+    )
+    return window
+
+
+def _tokens(schemas: Sequence[dict[str, Any]], model: str) -> int:
+    return count_tokens(json.dumps(schemas, ensure_ascii=False), model) if schemas else 0
+
+
+def _instructions(persona: Persona | None, thread: ThreadLike | None) -> str:
+    """The persona's, then the thread's latest system or developer turn: one system message for any provider (K21)."""
+    turn = component("THREAD_STORE").get_instructions(thread) if thread else None
+    parts = (persona.instructions if persona else "", text_of(turn.content) if turn else "")
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,251 @@
+"""One run: tools and model in turn, until the answer is stored, the run waits for a person, or it failed.
+
+However it ends, the lease is given back; what was stored by then stays and shows what happened (T4, T8).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+
+from memorygw.conf import component, conf
+from memorygw.context import Context, ContextWarning, follow
+from memorygw.database import release_connection
+from memorygw.exceptions import (
+    ContextTooLargeError,
+    LeaseLostError,
+    MemorygwError,
+    ModelFailedError,
+    RunCancelledError,
+)
+from memorygw.learning import queue_learning
+from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.llm.calls import call_model
+from memorygw.models import ModelCall, Persona
+from memorygw.preparing import ContextQuery, read_context
+from memorygw.tools import Toolbox, ToolCaller
+from threads.turns import TurnDraft
+
+NOT_APPROVED = "The user did not approve this call; it was not made."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What becomes of one call that a run waits for: an approval, or the result of a tool of the caller's own."""
+
+    tool_call_id: str
+    approved: bool | None = None
+    reason: str = ""
+    content: str | None = None
+
+    def problem(self, kind: str) -> str:
+        """Why it decides no call of this kind, or an empty string."""
+        if kind == "approval":
+            return "" if self.approved is not None and self.content is None else "Needs approved: true or false."
+        return "" if (self.content is not None) != (self.approved is False) else "Needs content, or approved: false."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What an ask gives: thread, run, the answer (None: the run waits), every turn that is new, and the cost."""
+
+    thread_id: UUID
+    run: Any
+    answer: Any
+    turns: Sequence[Any]
+    usage: dict[str, int]
+    warnings: Sequence[ContextWarning]
+
+
+@dataclass(kw_only=True)
+class LiveRun:
+    """A run under way, moved along. ``turns`` are new in this call, ``unsent`` not seen by the model yet.
+
+    ``open_calls`` are the calls of its last answer that lack a result, None: to be read; without a ``context`` one is
+    read before the model is asked.
+    """
+
+    caller: ToolCaller
+    thread: Any
+    run: Any
+    persona: Persona | None
+    tools: Toolbox
+    context: Context | None = None
+    turns: list[Any] = field(default_factory=list)
+    unsent: list[Any] = field(default_factory=list)
+    open_calls: list[dict[str, Any]] | None = None
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+
+def answer(live: LiveRun) -> Answer:
+    """Tools and model in turn, until the answer is stored or the run waits."""
+    try:
+        while True:
+            if waiting := _run_tools(live):
+                component("THREAD_STORE").pause_run(live.thread, live.run, waiting)
+                return result_of(live.run, live.turns, None)
+            completion = _complete(live)
+            if not completion.tool_calls:
+                return _settle(live, completion)
+            _append(live, _said(completion))
+            live.run.tool_steps += 1
+            live.open_calls = list(completion.tool_calls)
+    except BaseException as error:
+        _close(live, error)
+        if isinstance(error, LeaseLostError) and _is_cancelled(live):
+            raise RunCancelledError(run_id=live.run.id) from None
+        raise
+
+
+def _run_tools(live: LiveRun) -> list[dict[str, Any]]:
+    """Results for the open calls, in their order; at the first that waits for a decision, all of those that do."""
+    if live.open_calls is None:
+        live.open_calls = component("THREAD_STORE").get_open_calls(live.run)
+    while live.open_calls:
+        call = live.open_calls[0]
+        if call["id"] not in live.decisions and live.tools.waits_for(call["function"]["name"]):
+            return [pending for open_call in live.open_calls if (pending := _pending(live, open_call))]
+        _store_result(live, call)
+        live.open_calls.pop(0)
+    return []
+
+
+def _pending(live: LiveRun, call: dict[str, Any]) -> dict[str, Any] | None:
+    name, arguments = call["function"]["name"], call["function"]["arguments"]
+    kind = live.tools.waits_for(name)
+    return {"tool_call_id": call["id"], "name": name, "arguments": arguments, "kind": kind} if kind else None
+
+
+def _store_result(live: LiveRun, call: dict[str, Any]) -> None:
+    """The result of one call as a turn. An atomic tool's effect and its result are one transaction, fenced like every
+    late write: thread first."""
+    name, store = call["function"]["name"], component("THREAD_STORE")
+    tool = live.tools.here.get(name)
+    if tool and tool.atomic:
+        with transaction.atomic(durable=True):
+            store.fence(live.caller.tenant_id, live.thread.id, live.caller.user_id)
+            _append(live, _tool_turn(live, call))
+    else:
+        # A host's tool may wait for another service.
+        release_connection()
+        _append(live, _tool_turn(live, call))
+
+
+def _tool_turn(live: LiveRun, call: dict[str, Any]) -> TurnDraft:
+    decision = live.decisions.get(call["id"])
+    if decision and decision.content is not None:
+        text = decision.content
+    elif decision and not decision.approved:
+        text = f"{NOT_APPROVED} {decision.reason}".strip()
+    else:
+        text = live.tools.run(call["function"]["name"], live.caller, call["function"]["arguments"])
+    return TurnDraft(role="tool", content=text, tool_call_id=call["id"])
+
+
+def _append(live: LiveRun, draft: TurnDraft, *, release: bool = False) -> Any:
+    run = live.run
+    [turn] = component("THREAD_STORE").append_turns(
+        live.thread, [draft], token=run.lease_token, model=run.model, release=release
+    )
+    run.last_seq = turn.seq
+    live.turns.append(turn)
+    live.unsent.append(turn)
+    return turn
+
+
+def _complete(live: LiveRun) -> Completion:
+    """The model's answer, or its next calls; once the tool steps are used up it has to answer in words."""
+    run = live.run
+    _read_on(live)
+    assert live.context is not None  # noqa: S101  it was read just now
+    last_step = run.tool_steps >= conf.MAX_TOOL_STEPS
+    request = CompletionRequest(
+        kind=ModelCall.Kind.CHAT,
+        model=run.model,
+        messages=live.context.request_messages(),
+        tools=live.tools.schemas,
+        tool_choice="none" if last_step and live.tools.schemas else None,
+        needs_tools=bool(live.tools.client),
+    )
+    completion = call_model(request, tenant_id=live.caller.tenant_id, thread_id=live.thread.id, run_id=run.id)
+    run.prompt_tokens += completion.prompt_tokens
+    run.completion_tokens += completion.completion_tokens
+    if last_step and completion.tool_calls:
+        completion = replace(completion, tool_calls=())
+    if not (completion.tool_calls or (completion.content or "").strip() or completion.refusal):
+        raise ModelFailedError("too_many_tool_steps" if last_step else "empty")
+    return completion
+
+
+def _read_on(live: LiveRun) -> None:
+    """Bring the context up to what is stored. Facts and notes are read once per call (U30): later steps only follow."""
+    if live.context is None:
+        query = ContextQuery(
+            tenant_id=live.caller.tenant_id,
+            user_id=live.caller.user_id,
+            persona=live.persona,
+            model=live.run.model,
+            tools=live.tools.schemas,
+        )
+        live.context = read_context(live.thread, query)
+    elif live.unsent:
+        live.context = follow(live.context, live.unsent)
+    live.unsent = []
+    used = [str(fact.id) for fact in live.context.facts]
+    live.run.memories = list(dict.fromkeys([*live.run.memories, *used]))
+    live.run.warnings = {warning.code: warning.count for warning in live.context.warnings}
+
+
+# --- how a run ends
+
+
+def _settle(live: LiveRun, completion: Completion) -> Answer:
+    """Store the answer, give the lease back and mark what is to be learned, in one transaction."""
+    with transaction.atomic(durable=True):
+        answer = _append(live, _said(completion), release=True)
+        component("THREAD_STORE").finish_run(live.run, "completed")
+        queue_learning(live.thread, live.persona)
+    return result_of(live.run, live.turns, answer)
+
+
+def _said(completion: Completion) -> TurnDraft:
+    calls = list(completion.tool_calls) or None
+    content = completion.content or None if calls else completion.content
+    return TurnDraft(
+        role="assistant", content=content, refusal=completion.refusal, tool_calls=calls, model=completion.model
+    )
+
+
+def _close(live: LiveRun, error: BaseException) -> None:
+    """Close a run that ends without an answer; what it stored stays, and an error of ours says where."""
+    store, run = component("THREAD_STORE"), live.run
+    code = error.reason if isinstance(error, ModelFailedError) else getattr(error, "code", "interrupted")
+    store.finish_run(run, "failed", error=code)
+    store.release_lease(live.caller.tenant_id, live.thread.id, run.lease_token)
+    if isinstance(error, ModelFailedError | LeaseLostError | ContextTooLargeError):
+        with_place(error, run)
+
+
+def with_place(error: MemorygwError, run: Any) -> MemorygwError:
+    """The error with where the user's turn is, so that the caller can ask again there."""
+    error.details = {"thread_id": run.thread_id, "run_id": run.id}
+    return error
+
+
+def _is_cancelled(live: LiveRun) -> bool:
+    caller = live.caller
+    run = component("THREAD_STORE").get_run(caller.tenant_id, live.run.id, user_id=caller.user_id)
+    return bool(run.status == "cancelled")
+
+
+def result_of(run: Any, turns: Sequence[Any], answer: Any) -> Answer:
+    return Answer(
+        thread_id=run.thread_id,
+        run=run,
+        answer=answer,
+        turns=turns,
+        usage={"prompt_tokens": run.prompt_tokens, "completion_tokens": run.completion_tokens},
+        warnings=[ContextWarning(code, count) for code, count in run.warnings.items()],
+    )

@@ -1,0 +1,183 @@
+"""Tools that a model may call: the memory tools, and a host's own.
+
+A tool acts for the caller of the request, whatever ids a model puts into its arguments (K11). What goes wrong in a tool
+is told to the model as the tool's result (U57).
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+import jsonschema
+import regex
+from django.utils.module_loading import import_string
+
+from memorygw.conf import component, conf
+from memorygw.exceptions import MemorygwError, ToolNotFoundError
+from memorygw.text import clean, cleaned
+
+logger = logging.getLogger(__name__)
+
+NAME = regex.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What providers accept as the name of a function."""
+
+SETS = {"gateway": ("remember_user_fact", "forget_user_fact"), "none": ()}
+"""What ``MEMORYGW_MEMORY_TOOLS`` and a persona's ``memory_tools`` may name, beside tools one by one (C30)."""
+
+
+@dataclass(frozen=True)
+class ToolCaller:
+    """For whom a tool acts, and in which thread."""
+
+    tenant_id: UUID
+    user_id: str
+    thread_id: UUID | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tool:
+    """A function that a model may call.
+
+    ``call`` gets the caller and arguments that fit ``parameters``, a JSON schema of an object; it returns text for the
+    model, or anything JSON can hold. With ``needs_approval`` it runs only after a person has said yes. An ``atomic``
+    tool runs in the transaction that stores its result, so that there are both or neither: for tools that write to the
+    database and wait for nothing else.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    call: Callable[[ToolCaller, dict[str, Any]], Any]
+    needs_approval: bool = False
+    atomic: bool = False
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The tool as OpenAI's API wants it."""
+        function = {"name": self.name, "description": self.description, "parameters": self.parameters}
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True)
+class Toolbox:
+    """What one run offers: tools that run here by name, and the caller's own as schemas, which run at the caller's."""
+
+    here: dict[str, Tool] = field(default_factory=dict)
+    client: Sequence[dict[str, Any]] = ()
+
+    @property
+    def schemas(self) -> list[dict[str, Any]]:
+        return [*(tool.schema for tool in self.here.values()), *self.client]
+
+    def waits_for(self, name: str) -> str:
+        """What a call of this tool has to wait for: "approval", "client", or nothing."""
+        if name in self.here:
+            return "approval" if self.here[name].needs_approval else ""
+        return "client" if any(schema["function"]["name"] == name for schema in self.client) else ""
+
+    def run(self, name: str, caller: ToolCaller, arguments: str) -> str:
+        """The text to hand back to the model; whatever goes wrong is such a text too."""
+        tool = self.here.get(name)
+        return run_tool(tool, caller, arguments) if tool else "Error: there is no tool of this name."
+
+
+def schemas_problem(schemas: Sequence[Any]) -> str:
+    """Why a provider would refuse these tools of a caller's, or an empty string."""
+    functions = [schema.get("function") if isinstance(schema, dict) else None for schema in schemas]
+    if not all(isinstance(function, dict) for function in functions):
+        return "Every tool needs type: function, and a function."
+    names = [function.get("name") for function in functions if function]
+    if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
+        return "Every function needs a name of 1 to 64 letters, digits, _ and -."
+    return "Every function needs a name of its own." if len(set(names)) < len(names) else ""
+
+
+def named_tools(choice: str) -> Sequence[str]:
+    """The names, without prefix, behind a set's name or a comma-separated list."""
+    return SETS[choice] if choice in SETS else [name.strip() for name in choice.split(",") if name.strip()]
+
+
+def host_tools() -> list[Tool]:
+    return [import_string(path) for path in conf.TOOLS]
+
+
+def memory_tools(choice: str = "") -> list[Tool]:
+    """The memory tools of a persona's ``choice``, else of the setting."""
+    known = all_memory_tools()
+    names = (conf.TOOL_PREFIX + name for name in named_tools(choice or conf.MEMORY_TOOLS))
+    return [known[name] for name in names if name in known]
+
+
+def all_memory_tools() -> dict[str, Tool]:
+    """Every memory tool by its name, whatever is offered."""
+    prefix = conf.TOOL_PREFIX
+    tools = (
+        Tool(
+            name=f"{prefix}remember_user_fact",
+            description="Remember something lasting that the user said about themself, for all later conversations. "
+            "A key that is known already gets the new value.",
+            parameters=_texts(
+                key="What it is about, in a few words: a known key where there is one.",
+                value="What to remember, short and complete on its own, in the user's language.",
+            ),
+            call=_remember,
+            needs_approval=conf.REMEMBER_APPROVAL,
+            atomic=True,
+        ),
+        Tool(
+            name=f"{prefix}forget_user_fact",
+            description="Forget one thing that is remembered about the user, when they ask for it.",
+            parameters=_texts(key="The key under which it is remembered."),
+            call=_forget,
+            needs_approval=conf.FORGET_APPROVAL,
+            atomic=True,
+        ),
+    )
+    return {tool.name: tool for tool in tools}
+
+
+def call_memory_tool(name: str, caller: ToolCaller, arguments: dict[str, Any]) -> str:
+    """Run a memory tool for a caller who runs their own model; being asked is the approval."""
+    tool = all_memory_tools().get(name)
+    if tool is None:
+        raise ToolNotFoundError
+    return run_tool(tool, caller, json.dumps(arguments))
+
+
+def run_tool(tool: Tool, caller: ToolCaller, arguments: str) -> str:
+    try:
+        given = cleaned(json.loads(arguments or "{}"))
+    except (ValueError, RecursionError):
+        return "Error: the arguments are not valid JSON."
+    problem = jsonschema.Draft202012Validator(tool.parameters).iter_errors(given)
+    if worst := jsonschema.exceptions.best_match(problem):
+        return f"Error: {clean(worst.message)}"
+    try:
+        result = tool.call(caller, given)
+    except MemorygwError as error:
+        return f"Error: {error}"
+    except Exception as error:
+        # The edge to a host's code. Its message may hold what a person said, so only the type is logged.
+        logger.error("The tool %s failed: %s", tool.name, type(error).__name__)
+        return "Error: the tool failed."
+    return clean(result if isinstance(result, str) else json.dumps(cleaned(result), ensure_ascii=False, default=str))
+
+
+def _remember(caller: ToolCaller, arguments: dict[str, Any]) -> str:
+    store = component("USER_MEMORY_STORE")
+    store.upsert_fact(caller.tenant_id, caller.user_id, arguments["key"], arguments["value"], origin="tool")
+    return "Remembered."
+
+
+def _forget(caller: ToolCaller, arguments: dict[str, Any]) -> str:
+    component("USER_MEMORY_STORE").remove_fact(caller.tenant_id, caller.user_id, arguments["key"])
+    return "Nothing is remembered under this key any more."
+
+
+def _texts(**descriptions: str) -> dict[str, Any]:
+    """A JSON schema: an object of these texts, all of them required; what else a model adds is ignored (K11)."""
+    properties = {name: {"type": "string", "description": text} for name, text in descriptions.items()}
+    return {"type": "object", "properties": properties, "required": list(properties)}
