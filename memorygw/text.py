@@ -60,10 +60,15 @@ def depth(value: Any) -> int:
     return levels
 
 
-def normalize_key(key: str) -> str:
-    """What two spellings of one key have in common: NFKC, no format characters, single blanks, case folded (K8)."""
-    folded = _FORMAT.sub("", unicodedata.normalize("NFKC", key)).casefold()
+def fold(text: str) -> str:
+    """What two spellings of one text have in common: NFKC, case folded, single blanks (K8, S41)."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(unicodedata.normalize("NFKC", folded).split())
+
+
+def normalize_key(key: str) -> str:
+    """What two spellings of one key have in common: folded, no format characters (K8)."""
+    return fold(_FORMAT.sub("", key))
 
 
 def cut(text: str, limit: int) -> str:

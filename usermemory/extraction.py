@@ -1,11 +1,12 @@
-"""What a model proposes to remember: its reply read as operations (K6)."""
+"""What a model proposes to remember: its reply read as operations (K6), its quotes held against the turns (S41)."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memorygw.replies import json_values
-from memorygw.text import clean
+from memorygw.text import clean, fold
+from threads.turns import TurnLike, text_of
 
 SCHEMA: dict[str, Any] = {
     "name": "memory_operations",
@@ -21,8 +22,12 @@ SCHEMA: dict[str, Any] = {
                         "op": {"type": "string", "enum": ["SET", "DELETE"]},
                         "key": {"type": "string"},
                         "value": {"type": "string"},
+                        "evidence": {
+                            "type": "string",
+                            "description": "An exact quote of the user's words, or an empty text.",
+                        },
                     },
-                    "required": ["op", "key", "value"],
+                    "required": ["op", "key", "value", "evidence"],
                     "additionalProperties": False,
                 },
             }
@@ -38,12 +43,17 @@ _DEEPEST = 5
 
 @dataclass(frozen=True)
 class Operation:
-    """SET or DELETE of one key, trimmed and cleaned; ``value`` is empty for a DELETE."""
+    """SET or DELETE of one key, trimmed and cleaned; ``value`` is empty for a DELETE.
+
+    ``evidence`` is a quote, empty when there is none; ``source_seq`` the user's turn it was found in.
+    """
 
     op: str
     key: str
     value: str = ""
     confidence: float = DEFAULT_CONFIDENCE
+    evidence: str = ""
+    source_seq: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,11 +72,27 @@ def parse(reply: str) -> Proposal | None:
     lists = [found for value in json_values(reply) for found in _operation_lists(value)]
     if not lists:
         return None
-    read = [_operation(item) for item in lists[-1]]
-    return Proposal(
-        operations=[item for item in read if isinstance(item, Operation)],
-        skipped=[item for item in read if isinstance(item, str)],
-    )
+    return _proposal(_operation(item) for item in lists[-1])
+
+
+def check_evidence(proposal: Proposal, turns: Iterable[TurnLike]) -> Proposal:
+    """The proposal without the operations whose quote no user turn of these holds (S41).
+
+    An operation that quotes the user comes from the newest turn with the quote; one without a quote stays as it is.
+    """
+    said = {turn.seq: fold(text_of(turn.content)) for turn in turns if turn.role == "user"}
+    checked = _proposal(_sourced(operation, said) for operation in proposal.operations)
+    return replace(checked, skipped=proposal.skipped + checked.skipped)
+
+
+def _proposal(items: Iterable[Operation | str]) -> Proposal:
+    proposal = Proposal([], [])
+    for item in items:
+        if isinstance(item, Operation):
+            proposal.operations.append(item)
+        else:
+            proposal.skipped.append(item)
+    return proposal
 
 
 def _operation_lists(value: Any, level: int = 0) -> Iterator[list[Any]]:
@@ -91,19 +117,32 @@ def _operation(item: Any) -> Operation | str:
     kind = op.strip().upper() if isinstance(op, str) else ""
     if kind not in ("SET", "DELETE"):
         return "unknown_operation"
-    key = clean(item["key"]).strip() if isinstance(item.get("key"), str) else ""
+    key, evidence = _text(item.get("key")), _text(item.get("evidence"))
     if not key:
         return "no_key"
     if kind == "DELETE":
-        return Operation(kind, key)
-    value = _text(item.get("value"))
-    return Operation(kind, key, value, _confidence(item.get("confidence"))) if value else "no_value"
+        return Operation(kind, key, evidence=evidence)
+    value = _value(item.get("value"))
+    return Operation(kind, key, value, _confidence(item.get("confidence")), evidence) if value else "no_value"
 
 
-def _text(value: Any) -> str:
+def _sourced(operation: Operation, said: Mapping[int, str]) -> Operation | str:
+    """The operation with the turn it quotes, or the code of why it is refused."""
+    if not operation.evidence:
+        return operation
+    quote = fold(operation.evidence)
+    newest = max((seq for seq, text in said.items() if quote in text), default=None)
+    return replace(operation, source_seq=newest) if newest else "evidence_not_user_turn"
+
+
+def _value(value: Any) -> str:
     """Text as it is, a number or truth value as its JSON text (numbers were read as text), nothing else."""
     if isinstance(value, bool):
         return "true" if value else "false"
+    return _text(value)
+
+
+def _text(value: Any) -> str:
     return clean(value).strip() if isinstance(value, str) else ""
 
 

@@ -88,6 +88,9 @@ class Fact(models.Model):
     source_thread = models.ForeignKey(
         "memorygw_threads.Thread", models.SET_NULL, null=True, blank=True, related_name="+"
     )
+    source_seq = models.PositiveIntegerField(
+        null=True, blank=True, help_text="The user's turn of the source thread that was quoted as evidence."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now())
 

@@ -32,7 +32,7 @@ from memorygw.models import ModelCall
 from memorygw.prompts import render_prompt
 from memorygw.text import cut, normalize_key, one_line
 from threads.turns import ThreadLike, to_transcript
-from usermemory.extraction import SCHEMA, Operation, Proposal, parse
+from usermemory.extraction import SCHEMA, Operation, Proposal, check_evidence, parse
 from usermemory.models import ExtractionState, Fact, FactQuerySet, UserMemory
 
 logger = logging.getLogger(__name__)
@@ -42,11 +42,12 @@ BATCH_TURNS = 50
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a fact comes from: who wrote it, how sure, and out of which thread."""
+    """Where a fact comes from: who wrote it, how sure, and out of which thread and turn of it."""
 
     origin: str
     confidence: float = 1.0
     thread_id: UUID | None = None
+    seq: int | None = None
 
 
 @dataclass
@@ -177,11 +178,11 @@ class UserMemoryStore:
             raise ErasureRunningError
         cleared_at = record.cleared_at if record else None
         turns = component("THREAD_STORE").get_turns_between(thread.tenant_id, thread.id, state.covered, through)
-        fresh = (turn for turn in turns if turn.learnable and not (cleared_at and turn.stored_at <= cleared_at))
+        fresh = [turn for turn in turns if turn.learnable and not (cleared_at and turn.stored_at <= cleared_at)]
         transcript = to_transcript(fresh)
         learns = transcript and (thread.persona is None or thread.persona.memory_enabled)
         proposal = self._ask(state, transcript) if learns else Proposal([], [])
-        self._settle(state, token, through, proposal, cleared_at)
+        self._settle(state, token, through, check_evidence(proposal, fresh), cleared_at)
 
     def _ask(self, state: ExtractionState, transcript: str) -> Proposal:
         thread = state.thread
@@ -263,7 +264,7 @@ class UserMemoryStore:
         known = self._fact(tenant_id, user_id, key).first()
         if known and known.value == value:
             return "unchanged"
-        origin = Origin(Fact.Origin.AUTO, operation.confidence, thread_id)
+        origin = Origin(Fact.Origin.AUTO, operation.confidence, thread_id, operation.source_seq)
         self._drop_stalest(tenant_id, user_id, keep=self._write(tenant_id, user_id, key, value, origin))
         return ""
 
@@ -293,6 +294,7 @@ class UserMemoryStore:
             "origin": origin.origin,
             "confidence": origin.confidence,
             "source_thread_id": origin.thread_id,
+            "source_seq": origin.seq,
             # Finer than SQLite's clock: which fact changed last decides who stays at the cap.
             "updated_at": timezone.now(),
         }

@@ -72,5 +72,27 @@ def test_confidence_is_a_number_from_0_to_1(given: object, read: float) -> None:
     assert proposal.operations == [Operation("SET", "a", "b", read)]
 
 
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        (" I like\ntea ", "I like\ntea"),
+        ("a\x00b\ud800", "ab\ufffd"),
+        (34, "34"),
+        ("", ""),
+        (" \n", ""),
+        (None, ""),
+        (True, ""),
+        (["I like tea"], ""),
+        ({"quote": "I like tea"}, ""),
+    ],
+)
+@pytest.mark.parametrize("op", ["SET", "DELETE"])
+def test_evidence_is_text_or_none(op: str, given: object, read: str) -> None:
+    proposal = parse(json.dumps([{"op": op, "key": "a", "value": "b", "evidence": given}]))
+    assert proposal is not None
+    assert [(item.op, item.evidence, item.source_seq) for item in proposal.operations] == [(op, read, None)]
+    assert proposal.skipped == []
+
+
 def test_text_that_no_database_takes_is_cleaned() -> None:
     assert read('[{"op": "SET", "key": "a\\u0000", "value": "b\\ud800"}]') == [("SET", "a", "b\ufffd")]

@@ -47,6 +47,7 @@ class Migration(migrations.Migration):
                 ('status', models.CharField(choices=[('active', 'Active'), ('pending_review', 'Pending Review'), ('archived', 'Archived')], default='active', max_length=16)),
                 ('origin', models.CharField(choices=[('auto', 'Auto'), ('manual', 'Manual'), ('tool', 'Tool')], max_length=8)),
                 ('confidence', models.FloatField(default=1.0)),
+                ('source_seq', models.PositiveIntegerField(blank=True, help_text="The user's turn of the source thread that was quoted as evidence.", null=True)),
                 ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), editable=False)),
                 ('updated_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
                 ('source_thread', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='memorygw_threads.thread')),
