@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from memorygw.conf import component
-from memorygw.exceptions import InvalidError, LeaseLostError, ModelFailedError, RunNotWaitingError
+from memorygw.exceptions import InvalidError, LeaseLostError, ModelFailedError, RunNotFoundError, RunNotWaitingError
 from memorygw.ids import new_id
 from memorygw.learning import queue_learning
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
@@ -61,7 +61,9 @@ def ask(call: Call) -> Answer:
     return answer(live)
 
 
-def continue_run(tenant_id: UUID, user_id: str, run_id: UUID, decisions: Sequence[Decision]) -> Answer:
+def continue_run(
+    tenant_id: UUID, user_id: str, run_id: UUID, decisions: Sequence[Decision], *, first_turn_id: UUID | None = None
+) -> Answer:
     """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
     store = component("THREAD_STORE")
     run = store.get_run(tenant_id, run_id, user_id=user_id)
@@ -71,21 +73,25 @@ def continue_run(tenant_id: UUID, user_id: str, run_id: UUID, decisions: Sequenc
     thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
     live = _stored(thread, run)
     live.decisions = {decision.tool_call_id: decision for decision in decisions}
+    live.next_turn_id = first_turn_id
     store.resume_run(thread, run)
     return answer(live)
 
 
-def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, resumed: bool = False) -> Answer:
-    """What a run came to, once more; one that failed is run again from the turns that are stored (K14).
-
-    ``resumed``: only the turns since its last pause. `ThreadBusyError` while it runs.
-    """
+def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: UUID | None = None) -> Answer:
+    """What a run came to, once more. See `memorygw.gateway.answer_again` for the contract."""
     store = component("THREAD_STORE")
     run = store.get_run(tenant_id, run_id, user_id=user_id)
+    thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
+    first_seq = run.first_seq
+    if first_turn_id:
+        turn = store.find_turn(thread, first_turn_id)
+        if turn is None:
+            raise RunNotFoundError
+        first_seq = turn.seq
     if run.status in ("failed", "running"):
-        return answer(_reopened(tenant_id, user_id, run))
-    first = (resumed and run.resumed_seq) or run.first_seq
-    turns = store.get_turns_between(tenant_id, run.thread_id, first - 1, run.last_seq)
+        return answer(_reopened(thread, run, first_seq))
+    turns = store.get_turns_between(tenant_id, thread.id, first_seq - 1, run.last_seq)
     return result_of(run, turns, turns[-1] if run.status == "completed" else None)
 
 
@@ -164,21 +170,21 @@ def _stored(thread: Any, run: Any) -> LiveRun:
     )
 
 
-def _reopened(tenant_id: UUID, user_id: str, run: Any) -> LiveRun:
-    """A failed run, or one whose process died, under a new lease, with all of its turns so far.
+def _reopened(thread: Any, run: Any, first_seq: int) -> LiveRun:
+    """A failed run, or one whose process died, under a new lease, with its turns from ``first_seq`` on.
 
     When the conversation has gone on without it, its failure stands.
     """
     store, failure = component("THREAD_STORE"), run.error
-    token = store.acquire_lease(tenant_id, run.thread_id, user_id=user_id)
+    token = store.acquire_lease(thread.tenant_id, thread.id, user_id=thread.user_id)
     try:
-        thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
+        thread = store.get_thread(thread.tenant_id, thread.id)
         live = _stored(thread, run)
-        live.turns = store.get_turns_between(tenant_id, thread.id, run.first_seq - 1, thread.turn_count)
+        live.turns = store.get_turns_between(thread.tenant_id, thread.id, first_seq - 1, thread.turn_count)
         if not store.reopen_run(thread, run, token=token):
             raise with_place(LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure), run)
     except BaseException:
-        store.release_lease(tenant_id, run.thread_id, token)
+        store.release_lease(thread.tenant_id, thread.id, token)
         raise
     return live
 

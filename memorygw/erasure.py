@@ -6,6 +6,7 @@ from uuid import UUID
 from memorygw.conf import component
 from memorygw.exceptions import ThreadBusyError
 from memorygw.ids import new_id
+from memorygw.models import IdempotencyKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ def forget_user(tenant_id: UUID, user_id: str) -> Receipt:
         memory.cancel_erasure(tenant_id, user_id)
         raise
     facts = memory.delete_by_user(tenant_id, user_id)
+    IdempotencyKey.objects.filter(tenant_id=tenant_id, user_id=user_id).delete()
     return Receipt(
         mode="delete",
         counts={"threads": counts.threads, "turns": counts.turns, "runs": counts.runs, "facts": facts},

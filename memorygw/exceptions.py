@@ -137,6 +137,18 @@ class RunCancelledError(MemorygwError):
     code, status = "run_cancelled", 409
 
 
+class IdempotencyKeyReusedError(MemorygwError):
+    """The Idempotency-Key was used with another body."""
+
+    code, status = "idempotency_key_reused", 409
+
+
+class RequestRunningError(MemorygwError):
+    """The first request with this Idempotency-Key is still running."""
+
+    code, status = "request_running", 409
+
+
 class DoubleResultError(MemorygwError):
     """The call has its result already."""
 

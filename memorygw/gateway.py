@@ -5,7 +5,7 @@ id: text or an integer, 1–255 characters. Somebody else's row is never told ap
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -154,16 +154,24 @@ def ask(
     )
 
 
-def continue_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str, decisions: Sequence[Decision]) -> Answer:
+def continue_run(
+    tenant: TenantLike,
+    user_id: UserLike,
+    run_id: UUID | str,
+    decisions: Sequence[Decision],
+    *,
+    first_turn_id: UUID | None = None,
+) -> Answer:
     """Go on with a run that waits: one decision for each pending call, in any order; the calls keep theirs (T119).
 
-    Raises `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or decided in the wrong
-    way: nothing happens), and what `ask` raises once the run goes on.
+    ``first_turn_id``: the id of the first turn that it stores. Raises `RunNotFoundError`, `RunNotWaitingError`,
+    `InvalidError` (a call undecided, unknown, or decided in the wrong way: nothing happens), and what `ask` raises once
+    the run goes on.
     """
     for index, decision in enumerate(decisions):
         _refuse_unstorable(f"decisions[{index}]", asdict(decision))
     run_pk, user = _id(run_id, RunNotFoundError), external_user_id(user_id)
-    return answering.continue_run(tenant_id(tenant), user, run_pk, decisions)
+    return answering.continue_run(tenant_id(tenant), user, run_pk, decisions, first_turn_id=first_turn_id)
 
 
 def cancel_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
@@ -172,10 +180,16 @@ def cancel_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any
     return component("THREAD_STORE").cancel_run(tenant_id(tenant), run_pk, user_id=user)
 
 
-def answer_again(tenant: TenantLike, user_id: UserLike, run_id: UUID | str, *, resumed: bool = False) -> Answer:
-    """What a run came to, as `ask` (``resumed``: as `continue_run`) gave it; a failed run is run again (K14)."""
+def answer_again(
+    tenant: TenantLike, user_id: UserLike, run_id: UUID | str, *, first_turn_id: UUID | None = None
+) -> Answer:
+    """What a run came to, as `ask` gave it (or `continue_run`, with its ``first_turn_id``).
+
+    One that failed is run again from the turns that are stored (K14). Raises `RunNotFoundError`, `ThreadBusyError`
+    while it runs, and what `ask` raises.
+    """
     run_pk, user = _id(run_id, RunNotFoundError), external_user_id(user_id)
-    return answering.answer_again(tenant_id(tenant), user, run_pk, resumed=resumed)
+    return answering.answer_again(tenant_id(tenant), user, run_pk, first_turn_id=first_turn_id)
 
 
 def get_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
@@ -232,10 +246,15 @@ def call_tool(
 # --- threads
 
 
-def create_thread(tenant: TenantLike, user_id: UserLike, *, title: str = "", persona: str = "") -> Any:
+def create_thread(
+    tenant: TenantLike, user_id: UserLike, *, title: str = "", persona: str = "", thread_id: UUID | None = None
+) -> Any:
+    """A new thread, with the id ``thread_id`` when there is one."""
     tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
     persona_id = find_persona(tenant_pk, persona).pk if persona else None
-    return component("THREAD_STORE").create_thread(tenant_pk, user, title=_title(title), persona_id=persona_id)
+    return component("THREAD_STORE").create_thread(
+        tenant_pk, user, title=_title(title), persona_id=persona_id, thread_id=thread_id
+    )
 
 
 def get_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> Any:
@@ -279,6 +298,19 @@ def get_turns(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> l
     return turns
 
 
+def get_turns_from(
+    tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, turn_id: UUID, *, count: int
+) -> list[Any]:
+    """A turn and those behind it, ``count`` in all. `ThreadNotFoundError` when the thread has no such turn."""
+    thread = get_thread(tenant, user_id, thread_id)
+    store = component("THREAD_STORE")
+    first = store.find_turn(thread, turn_id)
+    if first is None:
+        raise ThreadNotFoundError
+    turns: list[Any] = store.get_turns_between(thread.tenant_id, thread.id, first.seq - 1, first.seq + count - 1)
+    return turns
+
+
 def append_turns(
     tenant: TenantLike,
     user_id: UserLike,
@@ -286,11 +318,13 @@ def append_turns(
     turns: Sequence[TurnDraft],
     *,
     lease_token: UUID | None = None,
+    first_turn_id: UUID | None = None,
 ) -> list[Any]:
     """Store turns, all or none, for a caller that runs its own model; learning follows when the last is an assistant's.
 
-    Raises `InvalidError` (``turns[3].content``, …), `ThreadBusyError` and its kin, `LeaseLostError` for a token that
-    does not hold the thread, `DoubleResultError` for a second result of one call.
+    ``first_turn_id``: the id that the first of them gets. Raises `InvalidError` (``turns[3].content``, …),
+    `ThreadBusyError` and its kin, `LeaseLostError` for a token that does not hold the thread, `DoubleResultError` for a
+    second result of one call.
     """
     if not 1 <= len(turns) <= MAX_APPENDED_TURNS:
         raise InvalidError(fields={"turns": [f"1 to {MAX_APPENDED_TURNS} turns."]})
@@ -303,7 +337,7 @@ def append_turns(
             tenant_id=tenant_id(tenant),
             user_id=external_user_id(user_id),
             thread_id=_thread_id(thread_id),
-            turns=turns,
+            turns=[replace(turns[0], id=first_turn_id), *turns[1:]],
             lease_token=lease_token,
         )
     )

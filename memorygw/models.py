@@ -80,6 +80,28 @@ class Persona(models.Model):
         return self.name
 
 
+class IdempotencyKey(models.Model):
+    """A request that may be sent again (K14). It holds neither the request nor the answer: what the request makes bears
+    the id of this row, so whether it was made can be looked up, also after a crash."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
+    user_id = models.CharField(max_length=255)
+    digest = models.CharField(max_length=64, editable=False, help_text="Of method, path and key.")
+    fingerprint = models.CharField(max_length=64, editable=False, help_text="Keyed hash of the body.")
+    done = models.BooleanField(default=False, help_text="The request has been answered.")
+    claim_expires_at = models.DateTimeField(null=True, blank=True, help_text="Until then somebody is answering it.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant", "user_id", "digest"], name="idempotency_key_once_per_user")
+        ]
+
+    def __str__(self) -> str:
+        return f"Idempotency key {self.id}"
+
+
 class ModelCall(models.Model):
     """One call of a model: what it cost and how it ended; never what was said.
 

@@ -64,7 +64,7 @@ class LiveRun:
     """A run under way, moved along. ``turns`` are new in this call, ``unsent`` not seen by the model yet.
 
     ``open_calls`` are the calls of its last answer that lack a result, None: to be read; without a ``context`` one is
-    read before the model is asked.
+    read before the model is asked; ``next_turn_id`` is given to the next turn it stores.
     """
 
     caller: ToolCaller
@@ -77,6 +77,7 @@ class LiveRun:
     unsent: list[Any] = field(default_factory=list)
     open_calls: list[dict[str, Any]] | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+    next_turn_id: UUID | None = None
 
 
 def answer(live: LiveRun) -> Answer:
@@ -146,6 +147,7 @@ def _tool_turn(live: LiveRun, call: dict[str, Any]) -> TurnDraft:
 
 def _append(live: LiveRun, draft: TurnDraft, *, release: bool = False) -> Any:
     run = live.run
+    draft, live.next_turn_id = replace(draft, id=live.next_turn_id), None
     [turn] = component("THREAD_STORE").append_turns(
         live.thread, [draft], token=run.lease_token, model=run.model, release=release
     )

@@ -8,6 +8,8 @@ from uuid import UUID
 
 from memorygw.claims import LateWork, has_broker, send
 from memorygw.conf import component, conf
+from memorygw.database import after
+from memorygw.models import IdempotencyKey
 from threads.tasks import write_title
 from threads.titles import TitleState
 from usermemory.models import ExtractionState
@@ -18,6 +20,7 @@ from workingmemory.tasks import update_notes
 _POLL_SECONDS = 0.1
 _WAKE_AGAIN_SECONDS = 5.0
 _BATCH = 500
+_KEYS_KEPT_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ def recover_stuck_runs() -> int:
 def sweep() -> int:
     """One pass: with a broker wake its workers, without one do the work here; how much late work was found."""
     recover_stuck_runs()
+    IdempotencyKey.objects.filter(created_at__lte=after(-_KEYS_KEPT_SECONDS)).delete()
     return wake_due() if has_broker() else work_off()
 
 

@@ -155,7 +155,6 @@ class Run(models.Model):
     )
     lease_token = models.UUIDField(null=True, blank=True, editable=False, help_text="The lease it runs under.")
     first_seq = models.PositiveIntegerField(help_text="The user's turn.")
-    resumed_seq = models.PositiveIntegerField(null=True, blank=True, help_text="The first turn after its last pause.")
     last_seq = models.PositiveIntegerField(help_text="Its last turn so far, as of its last pause or its end.")
     tool_steps = models.PositiveSmallIntegerField(default=0, help_text="How often the model has called tools.")
     prompt_tokens = models.PositiveIntegerField(default=0)

@@ -105,7 +105,6 @@ class RunStore:
                 status=Run.Status.RUNNING,
                 pending=[],
                 lease_token=lease["lease_token"],
-                resumed_seq=thread.turn_count + 1,
             )
             if not moved:
                 raise RunNotWaitingError(run_id=run.pk)

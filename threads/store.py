@@ -26,6 +26,7 @@ from memorygw.exceptions import (
     ThreadClosedError,
     ThreadNotFoundError,
 )
+from memorygw.ids import new_id
 from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.runs import RunStore
 from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
@@ -53,11 +54,19 @@ class ThreadStore(RunStore):
     # --- threads
 
     def create_thread(
-        self, tenant_id: UUID, user_id: str, *, title: str = "", persona_id: UUID | None = None, leased: bool = False
+        self,
+        tenant_id: UUID,
+        user_id: str,
+        *,
+        title: str = "",
+        persona_id: UUID | None = None,
+        leased: bool = False,
+        thread_id: UUID | None = None,
     ) -> Thread:
         """A new thread: OPEN, no turns; ``leased``: with a lease already taken, so that nobody comes in between."""
         lease = {"lease_token": uuid4(), "lease_expires_at": after(conf.LEASE_SECONDS)} if leased else {}
-        return Thread.objects.create(tenant_id=tenant_id, user_id=user_id, title=title, persona_id=persona_id, **lease)
+        place = {"tenant_id": tenant_id, "user_id": user_id, "persona_id": persona_id}
+        return Thread.objects.create(pk=thread_id or new_id(), title=title, **place, **lease)
 
     def find_thread(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> Thread | None:
         return self._threads(tenant_id, user_id).select_related("persona").filter(pk=thread_id).first()
@@ -192,6 +201,9 @@ class ThreadStore(RunStore):
         """The whole history, oldest first, in one read (T62)."""
         self.get_thread(tenant_id, thread_id, user_id=user_id)
         return list(Turn.objects.filter(thread_id=thread_id).order_by("seq"))
+
+    def find_turn(self, thread: Thread, turn_id: UUID) -> Turn | None:
+        return Turn.objects.filter(thread_id=thread.pk, pk=turn_id).first()
 
     def get_last_turns(self, tenant_id: UUID, thread_id: UUID, limit: int) -> list[Turn]:
         """The newest ``limit`` turns, oldest first (T60)."""
@@ -335,6 +347,8 @@ def _turn(draft: TurnDraft, **place: Any) -> Turn:
         learnable=draft.learnable,
         **place,
     )
+    if draft.id:
+        turn.id = draft.id
     if draft.created_at:
         turn.created_at = draft.created_at
     return turn

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.threads import TurnShape, WarningShape
 from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
@@ -77,11 +78,11 @@ class Continuation(serializers.Serializer[Any]):
 
 
 class AskViewSet(GatewayViewSet):
-    @describe("ask", request=Question, responses=AnswerShape)
+    @describe("ask", request=Question, responses=AnswerShape, parameters=[PARAMETER])
     def ask(self, request: Request, thread_id: str) -> Response:
         return self._ask(thread_id)
 
-    @describe("ask_anew", request=Question, responses=AnswerShape)
+    @describe("ask_anew", request=Question, responses=AnswerShape, parameters=[PARAMETER])
     def ask_anew(self, request: Request) -> Response:
         """In a new thread."""
         return self._ask(None)
@@ -90,11 +91,17 @@ class AskViewSet(GatewayViewSet):
     def run(self, request: Request, run_id: str) -> Response:
         return Response(RunShape(gateway.get_run(*self.caller, run_id)).data)
 
-    @describe("continue_run", request=Continuation, responses=AnswerShape)
+    @describe("continue_run", request=Continuation, responses=AnswerShape, parameters=[PARAMETER])
     def continue_run(self, request: Request, run_id: str) -> Response:
         """One decision for each call that the run waits for."""
         verdicts = valid(Continuation, request.data)["decisions"]
-        answer = gateway.continue_run(*self.caller, run_id, [gateway.Decision(**verdict) for verdict in verdicts])
+        decisions = [gateway.Decision(**verdict) for verdict in verdicts]
+        answer = once(
+            request,
+            self.caller,
+            lambda turn_id: gateway.continue_run(*self.caller, run_id, decisions, first_turn_id=turn_id),
+            lambda turn_id: gateway.answer_again(*self.caller, run_id, first_turn_id=turn_id),
+        )
         return Response(AnswerShape(answer).data)
 
     @describe("cancel_run", request=None, responses=RunShape)
@@ -105,5 +112,10 @@ class AskViewSet(GatewayViewSet):
         question = valid(Question, self.request.data)
         question.pop("stream", None)
         content = question.pop("content")
-        answer = gateway.ask(*self.caller, content, thread_id=thread_id, **question)
+        answer = once(
+            self.request,
+            self.caller,
+            lambda run_id: gateway.ask(*self.caller, content, thread_id=thread_id, run_id=run_id, **question),
+            lambda run_id: gateway.answer_again(*self.caller, run_id),
+        )
         return Response(AnswerShape(answer).data)

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.views import GatewayViewSet, Shape, describe, limit_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
 from threads.turns import TurnDraft
@@ -174,9 +175,16 @@ class ThreadViewSet(GatewayViewSet):
         )
         return Response(ThreadPageShape(page).data)
 
-    @describe("create_thread", request=NewThread, responses={201: ThreadShape})
+    @describe("create_thread", request=NewThread, responses={201: ThreadShape}, parameters=[PARAMETER])
     def create(self, request: Request) -> Response:
-        return Response(ThreadShape(gateway.create_thread(*self.caller, **valid(NewThread, request.data))).data, 201)
+        body = valid(NewThread, request.data)
+        thread = once(
+            request,
+            self.caller,
+            lambda thread_id: gateway.create_thread(*self.caller, thread_id=thread_id, **body),
+            lambda thread_id: gateway.get_thread(*self.caller, thread_id),
+        )
+        return Response(ThreadShape(thread).data, 201)
 
     @describe("get_thread", responses=ThreadShape)
     def retrieve(self, request: Request, thread_id: str) -> Response:
@@ -207,12 +215,19 @@ class ThreadViewSet(GatewayViewSet):
     def turns(self, request: Request, thread_id: str) -> Response:
         return Response({"items": TurnShape(gateway.get_turns(*self.caller, thread_id), many=True).data})
 
-    @describe("append_turns", request=Append, responses={201: TurnListShape})
+    @describe("append_turns", request=Append, responses={201: TurnListShape}, parameters=[PARAMETER])
     def append_turns(self, request: Request, thread_id: str) -> Response:
         """For callers that run their own model: all of the turns or none."""
         body = valid(Append, request.data)
         drafts = [TurnDraft(**turn) for turn in body["turns"]]
-        turns = gateway.append_turns(*self.caller, thread_id, drafts, lease_token=body.get("lease_token"))
+        turns = once(
+            request,
+            self.caller,
+            lambda first_id: gateway.append_turns(
+                *self.caller, thread_id, drafts, lease_token=body.get("lease_token"), first_turn_id=first_id
+            ),
+            lambda first_id: gateway.get_turns_from(*self.caller, thread_id, first_id, count=len(drafts)),
+        )
         return Response({"items": TurnShape(turns, many=True).data}, 201)
 
     @describe("acquire_lease", request=LeaseRequest, responses={201: LeaseShape})
