@@ -1,0 +1,155 @@
+"""Asking, what became of it, and the tools a model may call."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+from uuid import UUID
+
+from memorygw import answering
+from memorygw.conf import component
+from memorygw.context import Context
+from memorygw.exceptions import InvalidError, RunNotFoundError
+from memorygw.gateway.arguments import (
+    TenantLike,
+    UserLike,
+    external_user_id,
+    refuse_unstorable,
+    tenant_id,
+    thread_uuid,
+    uuid_of,
+)
+from memorygw.ids import new_id
+from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
+from memorygw.running import Answer, Decision
+from memorygw.tools import ToolCaller, call_memory_tool, memory_tools, schemas_problem
+from threads.turns import Content, content_problem
+
+
+def ask(
+    tenant: TenantLike,
+    user_id: UserLike,
+    content: Content,
+    *,
+    thread_id: UUID | str | None = None,
+    persona: str = "",
+    model: str = "",
+    metadata: dict[str, Any] | None = None,
+    tools: Sequence[dict[str, Any]] = (),
+    run_id: UUID | None = None,
+) -> Answer:
+    """Store the user's turn, have the model answer it with what memory knows, store the answer; learning follows later.
+
+    Without a thread a new one is made. ``tools`` are the caller's own, in OpenAI's shape: when the model calls one, or
+    a tool that needs approval, the answer is None and `continue_run` goes on. ``run_id``: the id that the run gets.
+
+    Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin (409, nothing stored), `ContextTooLargeError` (nothing
+    stored), `ModelFailedError` (the user's turn stays), `LeaseLostError` (the answer came after another call had taken
+    the thread), `RunCancelledError`. Must not be called inside a transaction: RuntimeError.
+    """
+    if problem := content_problem(content):
+        raise InvalidError(fields={"content": [problem]})
+    if problem := schemas_problem(tools):
+        raise InvalidError(fields={"tools": [problem]})
+    for field, value in {"content": content, "model": model, "metadata": metadata, "tools": list(tools)}.items():
+        refuse_unstorable(field, value)
+    return answering.ask(
+        answering.Call(
+            tenant_id=tenant_id(tenant),
+            user_id=external_user_id(user_id),
+            content=content,
+            thread_id=thread_uuid(thread_id) if thread_id is not None else None,
+            persona=persona,
+            model=model,
+            metadata=metadata or {},
+            tools=tools,
+            run_id=run_id or new_id(),
+        )
+    )
+
+
+def continue_run(
+    tenant: TenantLike,
+    user_id: UserLike,
+    run_id: UUID | str,
+    decisions: Sequence[Decision],
+    *,
+    first_turn_id: UUID | None = None,
+) -> Answer:
+    """Go on with a run that waits: one decision for each pending call, in any order; the calls keep theirs (T119).
+
+    ``first_turn_id``: the id of the first turn that it stores. Raises `RunNotFoundError`, `RunNotWaitingError`,
+    `InvalidError` (a call undecided, unknown, or decided in the wrong way: nothing happens), and what `ask` raises once
+    the run goes on.
+    """
+    for index, decision in enumerate(decisions):
+        refuse_unstorable(f"decisions[{index}]", asdict(decision))
+    run_pk, user = uuid_of(run_id, RunNotFoundError), external_user_id(user_id)
+    return answering.continue_run(tenant_id(tenant), user, run_pk, decisions, first_turn_id=first_turn_id)
+
+
+def cancel_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
+    """End a run without an answer, whether it waits or runs; what it stored stays. `RunOverError` when it is over."""
+    run_pk, user = uuid_of(run_id, RunNotFoundError), external_user_id(user_id)
+    return component("THREAD_STORE").cancel_run(tenant_id(tenant), run_pk, user_id=user)
+
+
+def answer_again(
+    tenant: TenantLike, user_id: UserLike, run_id: UUID | str, *, first_turn_id: UUID | None = None
+) -> Answer:
+    """What a run came to, as `ask` gave it (or `continue_run`, with its ``first_turn_id``).
+
+    One that failed is run again from the turns that are stored (K14). Raises `RunNotFoundError`, `ThreadBusyError`
+    while it runs, and what `ask` raises.
+    """
+    run_pk, user = uuid_of(run_id, RunNotFoundError), external_user_id(user_id)
+    return answering.answer_again(tenant_id(tenant), user, run_pk, first_turn_id=first_turn_id)
+
+
+def get_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
+    user = external_user_id(user_id)
+    return component("THREAD_STORE").get_run(tenant_id(tenant), uuid_of(run_id, RunNotFoundError), user_id=user)
+
+
+def get_context(
+    tenant: TenantLike,
+    user_id: UserLike,
+    thread_id: UUID | str,
+    *,
+    persona: str = "",
+    model: str = "",
+    budget_tokens: int | None = None,
+) -> Context:
+    """What the next request on this thread would carry, for callers that run their own model; nothing is written."""
+    tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    thread = component("THREAD_STORE").get_thread(tenant_pk, thread_uuid(thread_id), user_id=user)
+    chosen = find_persona(tenant_pk, persona) if persona else thread.persona
+    model = model_of(chosen, model)
+    query = ContextQuery(tenant_id=tenant_pk, user_id=user, persona=chosen, model=model, budget_tokens=budget_tokens)
+    return read_context(thread, query)
+
+
+def list_tools(tenant: TenantLike, *, persona: str = "") -> list[dict[str, Any]]:
+    """The memory tools that a persona (else the setting) offers, in OpenAI's shape, for callers that run their own
+    model."""
+    chosen = find_persona(tenant_id(tenant), persona) if persona else None
+    return [tool.schema for tool in memory_tools(chosen.memory_tools if chosen else "")]
+
+
+def call_tool(
+    tenant: TenantLike,
+    user_id: UserLike,
+    name: str,
+    arguments: dict[str, Any],
+    *,
+    thread_id: UUID | str | None = None,
+) -> str:
+    """Run a memory tool, whatever set is offered: the text for the model, a refusal too. Asking is the approval.
+
+    Raises `ToolNotFoundError`, `ThreadNotFoundError`.
+    """
+    tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    thread = None
+    if thread_id is not None:
+        thread = component("THREAD_STORE").get_thread(tenant_pk, thread_uuid(thread_id), user_id=user)
+    caller = ToolCaller(tenant_pk, user, thread.id if thread else None)
+    return call_memory_tool(name, caller, arguments)
