@@ -2,7 +2,9 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -21,12 +23,14 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
     UserRequiredError,
 )
-from memorygw.models import ModelCall, Tenant
+from memorygw.models import ModelCall, Persona, Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.conftest import background, extractions, learn
 from threads.models import Run, Thread, Turn
+from threads.turns import Content, TurnDraft
 from usermemory.models import ExtractionState
 from usermemory.store import UserMemoryStore
+from workingmemory.memory import Window, WorkingMemory
 
 
 def contents() -> list[object]:
@@ -64,6 +68,44 @@ def test_an_answer_tells_what_happened(tenant: Tenant, model: ScriptedModelServe
     assert (run.status, run.prompt_tokens, run.completion_tokens, run.error) == ("completed", 11, 2, "")
     call = ModelCall.objects.get()
     assert (call.kind, call.outcome, call.prompt_tokens, call.run_id) == ("CHAT", "ok", 11, run.pk)
+
+
+class OldestGroup(WorkingMemory):
+    """Shows the model the first question and its answer, whatever was said since."""
+
+    def load(self, *arguments: Any, **options: Any) -> Window:
+        window = super().load(*arguments, **options)
+        return replace(window, turns=window.turns[:2])
+
+
+@pytest.mark.rows("T15")
+def test_the_model_sees_the_turns_that_working_memory_gives(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_WORKING_MEMORY_STORE = f"{__name__}.OldestGroup"
+    thread_id = None
+    for n in range(1, 4):
+        model.reply(f"a{n}", model="main")
+        thread_id = gateway.ask(tenant, "ada", f"q{n}", thread_id=thread_id).thread_id
+    assert [message["content"] for message in model.requests_for("main")[-1].messages] == ["q1", "a1", "q3"]
+    assert contents() == ["q1", "a1", "q2", "a2", "q3", "a3"]
+
+
+@pytest.mark.rows("T15")
+def test_runs_are_kept_and_read_apart_from_turns(tenant: Tenant, model: ScriptedModelServer) -> None:
+    answered = gateway.ask(tenant, "ada", "first")
+    model.fail(500, model="main")
+    with pytest.raises(ModelFailedError) as error:
+        gateway.ask(tenant, "ada", "second", thread_id=answered.thread_id)
+    turns = gateway.get_turns(tenant, "ada", answered.thread_id)
+    assert [(turn.role, turn.content) for turn in turns] == [("user", "first"), ("assistant", "ok"), ("user", "second")]
+    runs = [gateway.get_run(tenant, "ada", pk) for pk in (answered.run.pk, error.value.details["run_id"])]
+    assert [(run.thread_id, run.status) for run in runs] == [
+        (answered.thread_id, "completed"), (answered.thread_id, "failed"),
+    ]  # fmt: skip
+    assert model.requests_for("main")[-1].messages[-1] == {"role": "user", "content": "second"}
+    Run.objects.all().delete()
+    assert gateway.get_turns(tenant, "ada", answered.thread_id) == turns
 
 
 @pytest.mark.rows("T8", "T86")
@@ -161,6 +203,73 @@ def test_a_message_above_the_history_budget_goes_out_alone(
     thread_id = gateway.ask(tenant, "ada", "Hello").thread_id
     gateway.ask(tenant, "ada", "word " * 6_000, thread_id=thread_id)
     assert [message["content"] for message in model.requests_for("main")[-1].messages] == ["word " * 6_000]
+
+
+# --- one request after the other
+
+
+@pytest.fixture
+def coached(tenant: Tenant) -> Any:
+    """A thread of ada with instructions around its memory, and a fact in it."""
+    Persona.objects.create(tenant=tenant, name="coach", instructions="Be brief.\n{memory}\nAnswer in rhyme.")
+    gateway.upsert_user_fact(tenant, "ada", "city", "Turin")
+    return gateway.create_thread(tenant, "ada", persona="coach").pk
+
+
+@pytest.mark.parametrize(
+    ("strategy", "continued"),
+    # The buffer's notes are new at the 4th and the 7th question, and from the 7th on each question moves its window.
+    [("SUMMARY_BUFFER", [2, 3, 5, 6]), ("SLIDING_WINDOW", [2, 3, 4, 5, 6, 7, 8])],
+)
+def test_a_request_begins_with_the_whole_one_before_it_while_memory_and_window_stay(
+    tenant: Tenant,
+    model: ScriptedModelServer,
+    settings: Settings,
+    coached: Any,
+    strategy: str,
+    continued: list[int],
+) -> None:
+    settings.MEMORYGW_WORKING_MEMORY = strategy
+    for n in range(1, 9):
+        model.reply(f"answer {n}", model="main")
+        content: Content = f"question {n}"
+        if n % 2:
+            content = [{"type": "text", "text": content}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
+        gateway.ask(tenant, "ada", content, thread_id=coached)
+        learn()
+    requests = [request.messages for request in model.requests_for("main")]
+    assert requests[0][0]["content"].startswith("Be brief.\n<user_memory>\n")
+    same = []
+    for n in range(2, 9):
+        earlier, later = requests[n - 2 : n]
+        if earlier[:2] == later[:2]:
+            assert later[:-1] == [*earlier, {"role": "assistant", "content": f"answer {n - 1}"}]
+            same.append(n)
+    assert same == continued
+
+
+@pytest.mark.parametrize("strategy", ["SUMMARY_BUFFER", "SLIDING_WINDOW"])
+def test_a_request_begins_with_the_one_before_it_when_tools_were_used_in_between(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings, coached: Any, strategy: str
+) -> None:
+    settings.MEMORYGW_WORKING_MEMORY = strategy
+    for n in range(1, 4):
+        gateway.ask(tenant, "ada", f"question {n}", thread_id=coached)
+        call = {"id": f"call-{n}", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+        appended = [
+            TurnDraft(role="user", content="Look it up."),
+            TurnDraft(role="assistant", content=None, tool_calls=[call]),
+            TurnDraft(role="tool", content="found", tool_call_id=call["id"]),  # type: ignore[arg-type]
+            TurnDraft(role="assistant", content="There it is."),
+            # Nobody has answered this one.
+            TurnDraft(role="assistant", content=None, tool_calls=[call | {"id": f"open-{n}"}]),
+        ]
+        gateway.append_turns(tenant, "ada", coached, appended[: 4 + n % 2])
+    first, second, third = (request.messages for request in model.requests_for("main"))
+    for earlier, later in ((first, second), (second, third)):
+        assert later[: len(earlier) + 1] == [*earlier, {"role": "assistant", "content": "ok"}]
+        roles = [message["role"] for message in later[len(earlier) + 1 :]]
+        assert roles == ["user", "assistant", "tool", "assistant", "user"]
 
 
 def test_an_ask_inside_a_transaction_is_refused(transactional_db: None, model: ScriptedModelServer) -> None:

@@ -7,13 +7,22 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.test import override_settings
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pytest_django import Settings
 
-from memorygw.context import MESSAGE_OVERHEAD_TOKENS, Parts, assemble, facts_block, fit, notes_block, system_prompt
+from memorygw.context import (
+    MESSAGE_OVERHEAD_TOKENS,
+    Context,
+    Parts,
+    assemble,
+    facts_block,
+    fit,
+    notes_block,
+    system_prompt,
+)
 from memorygw.exceptions import ContextTooLargeError
-from threads.turns import TurnDraft
+from threads.turns import TurnDraft, to_messages
 from workingmemory.memory import Notes, Window
 
 
@@ -88,6 +97,59 @@ def test_a_request_never_exceeds_the_model(window: list[SomeTurn], budget: int, 
         assert [(warning.code, warning.count) for warning in context.warnings] == (
             [("turns_trimmed", dropped)] if dropped else []
         )
+
+
+answers = st.lists(st.sampled_from(["text", "call", "call without result"]), max_size=3)
+
+
+def said(group: str, answer: list[str]) -> list[SomeTurn]:
+    """A user turn and the turns that answer it, each with a content of its own."""
+    spoken = [SomeTurn("user", 10, content=f"{group}: question")]
+    for number, kind in enumerate(answer):
+        name = f"{group}, {number}"
+        if kind == "text":
+            spoken.append(SomeTurn("assistant", 7 * number, content=f"{name}: text"))
+        else:
+            call = {"id": name, "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+            spoken.append(SomeTurn("assistant", 12, content=None, tool_calls=[call]))
+        if kind == "call":
+            spoken.append(SomeTurn("tool", 9, content=f"{name}: result", tool_call_id=name))
+    return spoken
+
+
+@given(
+    st.lists(answers, max_size=8),
+    answers,
+    st.one_of(st.just(10_000), st.integers(0, 300)),
+    st.lists(st.sampled_from(["city", "tea", "work"]), unique=True),
+    st.sampled_from([Notes(), Notes("Tea was drunk.", ["oolong"], 8)]),
+    st.sampled_from(["", "Be brief.", "A {memory} B"]),
+)
+def test_the_next_request_goes_on_where_the_one_before_it_ended(
+    groups: list[list[str]], answer: list[str], budget: int, keys: list[str], notes: Notes, instructions: str
+) -> None:
+    block = facts_block([SomeFact(key, "known") for key in keys])
+    prompt = system_prompt("m", instructions, block.text)
+
+    def ask(window: list[SomeTurn], question: str) -> Context:
+        return assemble(
+            Parts(
+                model="m",
+                instructions=instructions,
+                block=block,
+                prompt=prompt,
+                window=Window(window, budget, notes),
+                upcoming=TurnDraft(role="user", content=question),
+            )
+        )
+
+    stored = [turn for number, group in enumerate(groups) for turn in said(str(number), group)]
+    asked = said("last", answer)
+    earlier, later = ask(stored, asked[0].content), ask([*stored, *asked], "next: question")
+    assume(later.turns and later.messages[0] == earlier.messages[0])
+    answered = [message for _, message in to_messages(asked[1:])]
+    end = {"role": "user", "content": "next: question"}
+    assert later.request_messages() == [*earlier.request_messages(), *answered, end]
 
 
 texts = st.text(min_size=1, max_size=80)

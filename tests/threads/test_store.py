@@ -1,14 +1,18 @@
 """Threads, turns, leases and windows, as the store keeps them."""
 
+import re
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.db import connection
+from django.db.models import ForeignObjectRel
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
+from memorygw import gateway
 from memorygw.exceptions import (
     InvalidError,
     LeaseLostError,
@@ -18,9 +22,12 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
 )
 from memorygw.models import Tenant
+from memorygw.testing import ScriptedModelServer
+from tests.conftest import extractions, learn
 from threads.models import Thread, Turn
 from threads.store import Counts, ThreadStore
 from threads.turns import TurnDraft
+from usermemory.models import ExtractionState, Fact
 
 store = ThreadStore()
 
@@ -68,6 +75,31 @@ def test_missing_deleted_and_foreign_threads_are_the_same_error(tenant: Tenant, 
     with pytest.raises(ThreadNotFoundError):
         store.get_thread(tenant.pk, mine.pk, user_id="bob")
     assert store.get_thread(tenant.pk, mine.pk, user_id="ada").pk == mine.pk
+
+
+@pytest.mark.rows("T31")
+def test_a_thread_that_was_given_is_a_copy(tenant: Tenant) -> None:
+    made = make(tenant, title="Plans")
+    say(made, "u: hello")
+    [listed] = store.list_threads(tenant.pk, "ada", limit=1).items
+    found = store.find_thread(tenant.pk, made.pk)
+    assert found is not None
+    before = Thread.objects.values().get()
+    for copy in (made, store.get_thread(tenant.pk, made.pk), found, listed):
+        copy.title, copy.user_id, copy.status = "Changed", "bob", Thread.Status.CLOSED
+        copy.turn_count += 7
+    assert Thread.objects.values().get() == before
+
+
+@pytest.mark.rows("T31")
+def test_writing_with_a_changed_copy_writes_none_of_its_changes(tenant: Tenant) -> None:
+    made = make(tenant, title="Plans")
+    copy = store.get_thread(tenant.pk, made.pk)
+    copy.title, copy.user_id, copy.status = "Changed", "bob", Thread.Status.CLOSED
+    token = store.acquire_lease(tenant.pk, made.pk, user_id="ada")
+    store.append_turns(copy, [TurnDraft(role="user", content="hello")], token=token)
+    thread = store.get_thread(tenant.pk, made.pk)
+    assert (thread.title, thread.user_id, thread.status, thread.turn_count) == ("Plans", "ada", "OPEN", 1)
 
 
 def test_a_read_without_tenant_or_user_fails_closed(tenant: Tenant) -> None:
@@ -151,6 +183,41 @@ def test_deleting_takes_what_is_the_users_and_ignores_the_rest(tenant: Tenant, o
     assert Turn.objects.count() == 0
 
 
+def left_of(ids: Collection[UUID]) -> dict[str, int]:
+    """Rows of these threads, by table: their own and, of every table that belongs to threads, what hangs on them."""
+    counts = {"Thread": Thread._base_manager.filter(pk__in=ids).count()}
+    for relation in Thread._meta.get_fields(include_hidden=True):
+        if isinstance(relation, ForeignObjectRel):
+            rows = relation.related_model._base_manager.filter(**{f"{relation.field.name}__in": ids})
+            counts[relation.related_model.__name__] = rows.count()
+    return counts
+
+
+@pytest.mark.rows("T10")
+def test_many_threads_go_at_once_and_no_row_of_theirs_stays(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_TITLES_ENABLED = True
+    settings.MEMORYGW_UPDATE_EVERY_TURNS = 2
+    *doomed, survivor = (gateway.ask(tenant, "ada", f"Hello {n}").thread_id for n in range(11))
+    with_facts = {"operations": [{"op": "SET", "key": "city", "value": "Turin"}]}
+    model.defaults["cheap"] = lambda request: (
+        with_facts if '"operations"' in request.text else {"summary": "S", "facts": []}
+    )
+    learn()
+    Fact.objects.update(source_thread=doomed[0])
+    each = {"Thread": 1, "Turn": 2, "Run": 1, "TitleState": 1, "ExtractionState": 1, "WorkingMemoryState": 1}
+    stored = left_of(doomed)
+    assert stored == stored | {name: 10 * count for name, count in each.items()} | {"Fact": 1}
+    kept = left_of([survivor])
+    assert kept == kept | each
+
+    assert store.delete(tenant.pk, doomed, user_id="ada") == Counts(10, 20, 10)
+    assert left_of(doomed) == dict.fromkeys(stored, 0)
+    assert left_of([survivor]) == kept
+    assert Fact.objects.get().source_thread is None
+
+
 @pytest.mark.rows("T100", "T101")
 def test_a_busy_thread_stops_the_whole_deletion(tenant: Tenant) -> None:
     busy, idle = make(tenant), make(tenant)
@@ -223,6 +290,60 @@ def test_turns_are_numbered_without_gaps_and_come_back_as_they_were_said(tenant:
     assert thread.turn_count == 3
     assert thread.updated_at >= before
     assert [turn.seq for turn in store.get_last_turns(tenant.pk, thread.pk, 2)] == [2, 3]
+
+
+@pytest.mark.rows("T31")
+def test_turns_that_were_given_and_taken_are_copies(tenant: Tenant) -> None:
+    thread, parts, metadata = make(tenant), [{"type": "text", "text": "look"}], {"page": [1]}
+    token = store.acquire_lease(tenant.pk, thread.pk, user_id="ada")
+    draft = TurnDraft(role="user", content=parts, metadata=metadata)
+    [appended] = store.append_turns(thread, [draft], token=token)
+    before = Turn.objects.values().get()
+    assert (before["content"], before["metadata"]) == ([{"type": "text", "text": "look"}], {"page": [1]})
+    for turn in (appended, *store.get_turns(tenant.pk, thread.pk), *store.get_last_turns(tenant.pk, thread.pk, 1)):
+        turn.role = Turn.Role.ASSISTANT
+        turn.content[0]["text"] = "changed"
+        turn.metadata["page"].append(2)
+    parts.clear()
+    metadata.clear()
+    assert Turn.objects.values().get() == before
+
+
+@pytest.mark.rows("T61")
+def test_the_newest_turns_are_what_a_call_has_stored(tenant: Tenant, model: ScriptedModelServer) -> None:
+    thread_id = gateway.ask(tenant, "ada", "first").thread_id
+    before = store.get_thread(tenant.pk, thread_id).turn_count
+    answer = gateway.ask(tenant, "ada", "second", thread_id=thread_id)
+    stored = store.get_thread(tenant.pk, thread_id).turn_count - before
+    newest = store.get_last_turns(tenant.pk, thread_id, stored)
+    assert newest == answer.turns
+    assert [turn.content for turn in newest] == ["second", "ok"]
+
+
+@pytest.mark.rows("T61")
+def test_the_newest_turns_are_what_no_extraction_has_read(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_EXTRACT_EVERY_TURNS = 6
+    thread_id = gateway.ask(tenant, "ada", "said-1.").thread_id
+    learn()
+    for n in (2, 3):
+        gateway.ask(tenant, "ada", f"said-{n}.", thread_id=thread_id)
+    unread = store.get_thread(tenant.pk, thread_id).turn_count - ExtractionState.objects.get().covered
+    newest = store.get_last_turns(tenant.pk, thread_id, unread)
+    assert [turn.content for turn in newest] == ["said-2.", "ok", "said-3.", "ok"]
+    learn()
+    _, request = extractions(model)
+    said = re.findall(r"^\[\S+\] \w+: (.*)$", request.text, re.MULTILINE)
+    assert said == [turn.content for turn in newest]
+
+
+@pytest.mark.rows("T60")
+def test_the_newest_turns_are_never_more_than_there_are(tenant: Tenant) -> None:
+    thread = make(tenant)
+    say(thread, "u: one", "a: two")
+    wanted = {limit: [turn.seq for turn in store.get_last_turns(tenant.pk, thread.pk, limit)] for limit in (0, 1, 3)}
+    assert wanted == {0: [], 1: [2], 3: [1, 2]}
 
 
 def test_a_client_may_say_when_a_turn_was_said(tenant: Tenant) -> None:

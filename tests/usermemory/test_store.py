@@ -8,8 +8,11 @@ from django.db import IntegrityError, transaction
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
+from memorygw import gateway
 from memorygw.exceptions import BlankFactError, ErasureRunningError, FactTooLongError
 from memorygw.models import Tenant
+from memorygw.testing import ScriptedModelServer
+from tests.conftest import Api, learn
 from threads.store import ThreadStore
 from usermemory.extraction import Operation
 from usermemory.models import Fact, UserMemory
@@ -63,6 +66,21 @@ def test_reading_facts_is_one_query(tenant: Tenant, django_assert_num_queries: D
     put(tenant, *(f"key{n}=value" for n in range(20)))
     with django_assert_num_queries(1):
         store.get_facts(tenant.pk, "ada")
+
+
+@pytest.mark.rows("U28")
+def test_reading_facts_calls_no_model(api: Api, tenant: Tenant, model: ScriptedModelServer) -> None:
+    api.ask("Hello")
+    learn()
+    assert [request.model for request in model.requests] == ["main", "cheap"]
+    put(tenant, "city=Oslo")
+    assert facts(tenant) == {"city": "Oslo"}
+    assert [fact.value for fact in gateway.get_user_facts(tenant, "ada")] == ["Oslo"]
+    assert "city: Oslo" in gateway.get_facts_text(tenant, "ada")
+    assert api.facts() == {"city": "Oslo"}
+    assert "city: Oslo" in str(api("GET", "/facts/context").body)
+    learn()
+    assert len(model.requests) == 2
 
 
 def test_facts_without_tenant_or_user_fail_closed(tenant: Tenant) -> None:

@@ -1,16 +1,26 @@
 """Windows and notes of one thread, as asks and the late work behind them make them."""
 
+import re
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from memorygw import gateway
+from memorygw import gateway, sweep
+from memorygw.api import urls
 from memorygw.models import ModelCall, Persona, Tenant
 from memorygw.testing import ScriptedModelServer
-from tests.conftest import learn, note_updates
-from threads.models import Thread
+from tests.cases.steps import at_work
+from tests.conftest import Api, extractions, learn, note_updates
+from threads.models import Run, Thread, Turn
+from threads.turns import TurnDraft
+from workingmemory.memory import Notes, WorkingMemory
 from workingmemory.models import WorkingMemoryState
+from workingmemory.tasks import update_notes
 
 
 @pytest.fixture(autouse=True)
@@ -236,3 +246,200 @@ def test_reading_calls_no_model_and_writes_nothing(
     assert (empty.summary, empty.facts, empty.turn_count) == ("", [], 0)
     assert Thread.objects.values().get(pk=thread_id) == before
     assert len(model.requests) == calls
+
+
+# --- what a save works from
+
+
+@pytest.mark.rows("W47")
+def test_one_save_brings_the_notes_up_to_date_however_far_they_lag(tenant: Tenant, model: ScriptedModelServer) -> None:
+    thread_id = gateway.create_thread(tenant, "ada").pk
+    drafts = [TurnDraft(role=("assistant", "user")[n % 2], content=f"said-{n}.") for n in range(1, 121)]
+    for start in (0, 60):
+        gateway.append_turns(tenant, "ada", thread_id, drafts[start : start + 60])
+    assert gateway.get_thread_memory(tenant, "ada", thread_id).turn_count == 0
+    for n in range(1, 4):
+        notes(model, f"Summary {n}", f"Fact {n}")
+    WorkingMemory().save_context(thread_id)
+    state = gateway.get_thread_memory(tenant, "ada", thread_id)
+    assert (state.summary, state.facts, state.turn_count) == ("Summary 3", ["Fact 3"], 120)
+    texts = [request.text for request in note_updates(model)]
+    read = [[int(n) for n in re.findall(r"said-(\d+)\.", text)] for text in texts]
+    assert read == [list(range(1, 51)), list(range(51, 101)), list(range(101, 121))]
+    assert ["Summary 1" in text for text in texts] == [False, True, False]
+
+
+@pytest.mark.rows("W51")
+def test_notes_are_written_of_turns_that_no_request_of_ours_made(tenant: Tenant, model: ScriptedModelServer) -> None:
+    thread_id = gateway.create_thread(tenant, "ada").pk
+    spoken = ["user: Which ferry?", "assistant: The one at nine.", "user: And back?", "assistant: At noon."]
+    drafts = [TurnDraft(role=role, content=text) for role, text in (line.split(": ") for line in spoken)]
+    gateway.append_turns(tenant, "ada", thread_id, drafts)
+    notes(model, "Ferries.")
+    learn()
+    [update] = note_updates(model)
+    assert re.findall(r"^\[\S+\] (.+)$", update.text, re.MULTILINE) == spoken
+    assert gateway.get_thread_memory(tenant, "ada", thread_id).summary == "Ferries."
+    assert (model.requests_for("main"), Run.objects.count()) == ([], 0)
+
+
+@pytest.mark.rows("W51")
+def test_an_answer_that_somebody_edited_is_noted_as_it_is_stored(tenant: Tenant, model: ScriptedModelServer) -> None:
+    model.reply("The ferry leaves at nine.", model="main")
+    thread_id = talk(tenant, 2, work=False)
+    answer = Turn.objects.filter(thread_id=thread_id, content="The ferry leaves at nine.")
+    assert answer.update(content="The ferry leaves at ten.") == 1
+    learn()
+    [update] = note_updates(model)
+    assert "assistant: The ferry leaves at ten." in update.text
+    assert "nine" not in update.text
+
+
+# --- what a write does to what is stored
+
+
+@pytest.mark.rows("T89")
+@pytest.mark.parametrize("new", [("S2", "F3"), ("S2",), ("", "F3")])
+def test_new_notes_replace_all_of_the_old_ones(
+    tenant: Tenant, model: ScriptedModelServer, new: tuple[str, ...]
+) -> None:
+    notes(model, "Other", "F0")
+    other = talk(tenant, 2)
+    notes(model, "S1", "F1", "F2")
+    thread_id = talk(tenant, 2)
+    before = WorkingMemoryState.objects.get(thread_id=thread_id)
+    assert (before.summary, before.facts, before.covered) == ("S1", ["F1", "F2"], 4)
+    notes(model, *new)
+    talk(tenant, 2, thread_id)
+    after = WorkingMemoryState.objects.get(thread_id=thread_id)
+    assert (after.summary, after.facts, after.covered) == (new[0], list(new[1:]), 8)
+    assert before.updated_at < after.updated_at  # type: ignore[operator]
+    kept = WorkingMemoryState.objects.get(thread_id=other)
+    assert (kept.summary, kept.facts, kept.covered) == ("Other", ["F0"], 4)
+
+
+@pytest.mark.rows("T90")
+@pytest.mark.parametrize("write", ["save", "reset"])
+def test_writing_the_notes_leaves_the_thread_as_it_was(tenant: Tenant, model: ScriptedModelServer, write: str) -> None:
+    notes(model, "S1")
+    thread_id = talk(tenant, 2)
+    talk(tenant, 2, thread_id, work=False)
+    Thread.objects.update(updated_at=timezone.now() - timedelta(hours=1))
+    before = Thread.objects.values().get()
+    if write == "save":
+        notes(model, "S2")
+        learn()
+    else:
+        gateway.reset_thread_memory(tenant, "ada", thread_id)
+    state = gateway.get_thread_memory(tenant, "ada", thread_id)
+    assert (state.summary, state.turn_count) == ("S2" if write == "save" else "", 8)
+    assert Thread.objects.values().get() == before
+
+
+@pytest.mark.rows("T91")
+def test_notes_are_stored_and_given_as_copies(
+    tenant: Tenant, model: ScriptedModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed_in = ["F1"]
+    monkeypatch.setattr(WorkingMemory, "_rewrite", lambda *arguments: Notes("S1", handed_in, arguments[-1]))
+    thread_id = talk(tenant, 2)
+    before = WorkingMemoryState.objects.values().get()
+    assert (before["summary"], before["facts"], before["covered"]) == ("S1", ["F1"], 4)
+    given = gateway.get_thread_memory(tenant, "ada", thread_id)
+    given.summary = "forged"
+    for facts in (handed_in, given.facts, WorkingMemory().get_notes(thread_id).facts):
+        facts.append("forged")  # type: ignore[union-attr]
+    assert WorkingMemoryState.objects.values().get() == before
+    talk(tenant, 1, thread_id, work=False)
+    assert "- F1" in model.requests_for("main")[-1].system
+    assert "forged" not in model.requests_for("main")[-1].system
+
+
+# Taking the notes away is theirs.
+REMOVERS = {"reset_memory", "destroy", "delete_many", "forget", "forget_by_query"}
+
+
+def endpoints(**ids: str) -> Iterator[tuple[str, str, str]]:
+    """Action, method and path of every endpoint that is no remover; of an id that is not given, one of nothing."""
+    for pattern in urls.api:
+        path = re.sub(r"<\w+:(\w+)>", lambda part: ids.get(part[1], str(uuid4())), str(pattern.pattern))
+        for method, action in list(getattr(pattern.callback, "actions", {}).items()):
+            if method != "head" and action not in REMOVERS:
+                yield action, method.upper(), f"/{path}"
+
+
+@pytest.mark.rows("T92", "T5")
+def test_nothing_writes_the_notes_but_a_save_and_a_reset(
+    api: Api, tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_EXTRACTION_ENABLED = settings.MEMORYGW_TITLES_ENABLED = True
+    thread_id = talk(tenant, 2, work=False)
+    ids = {"thread_id": str(thread_id), "run_id": str(Run.objects.first().pk), "key": "city", "user_id": "ada"}  # type: ignore[union-attr]
+
+    def written() -> tuple[Any, ...]:
+        return WorkingMemoryState.objects.values_list("summary", "facts", "covered", "updated_at").get(pk=thread_id)
+
+    notes(model, "S1", "F1")
+    update_notes(str(thread_id))
+    before = written()
+    assert before[:3] == ("S1", ["F1"], 4)
+    forged = {"summary": "forged", "facts": ["forged"], "notes": "forged", "covered": 1, "turn_count": 1}
+    wanted = {
+        "title": "Plans", "content": "Hello", "turns": [{"role": "assistant", "content": "Hi"}], "value": "Turin",
+        "token": str(uuid4()), "key": "city",
+    }  # fmt: skip
+    statuses = {}
+    for action, method, path in endpoints(**ids):
+        statuses[action] = api(method, path, wanted | forged | {"memory": forged, "state": forged}).status
+        assert written() == before, action
+        Thread.objects.update(lease_token=None, lease_expires_at=None)
+    served = {action for action, status in statuses.items() if status < 300}
+    assert served >= {"partial_update", "append_turns", "acquire_lease", "release_lease", "context", "memory", "ask"}
+
+    for learner in sweep.LEARNERS:
+        if learner.states is not WorkingMemoryState:
+            learner.task(str(thread_id))
+    assert extractions(model)
+    assert written() == before
+
+    talk(tenant, 1, thread_id, work=False)
+    notes(model, "S2")
+    update_notes(str(thread_id))
+    assert written()[0] == "S2"
+    gateway.reset_thread_memory(tenant, "ada", thread_id)
+    assert written()[0] == ""
+
+
+@pytest.mark.rows("T93")
+@pytest.mark.parametrize("gone", ["deleted", "marked as deleted", "another user's", "another tenant's"])
+def test_notes_of_a_thread_that_went_away_meanwhile_are_not_stored_and_hurt_nobody(
+    transactional_db: None, model: ScriptedModelServer, gone: str
+) -> None:
+    tenant, globex = Tenant.objects.get(name="default"), Tenant.objects.create(name="globex")
+    thread_id, kept = talk(tenant, 2, work=False), talk(tenant, 2, work=False)
+    row = Thread.objects.filter(pk=thread_id)
+    notes(model, "Too late.")
+    with at_work(update_notes, str(thread_id), model):
+        match gone:
+            case "deleted":
+                assert gateway.delete_threads(tenant, "ada", [thread_id]).threads == 1
+            case "marked as deleted":
+                row.update(deleted_at=timezone.now())
+            case "another user's":
+                row.update(user_id="bob")
+            case "another tenant's":
+                row.update(tenant=globex)
+    notes(model, "In time.")
+    learn()
+    states = WorkingMemoryState.objects.exclude(summary="", covered=0)
+    assert [(state.thread_id, state.summary) for state in states] == [(kept, "In time.")]
+    assert gateway.ask(tenant, "ada", "Hello", thread_id=kept).answer.content == "ok"
+
+
+@pytest.mark.rows("T93")
+def test_saving_notes_of_a_thread_that_never_was_does_nothing(tenant: Tenant, model: ScriptedModelServer) -> None:
+    thread_id = talk(tenant, 2)
+    before, calls = list(WorkingMemoryState.objects.values()), len(model.requests)
+    assert [state["thread_id"] for state in before] == [thread_id]
+    WorkingMemory().save_context(uuid4())
+    assert (list(WorkingMemoryState.objects.values()), len(model.requests)) == (before, calls)
