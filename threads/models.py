@@ -60,6 +60,11 @@ class Thread(models.Model):
     objects = ThreadQuerySet.as_manager()
 
     class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=["OPEN", "AWAITING_HUMAN", "CLOSED"]), name="thread_status_is_known"
+            )
+        ]
         indexes = [models.Index(fields=["tenant", "user_id", "-created_at", "-id"], name="thread_of_user_newest_first")]
 
     def __str__(self) -> str:
@@ -165,7 +170,8 @@ class Run(models.Model):
     class Meta:
         constraints = [
             models.CheckConstraint(
-                condition=Q(status__in=["running", "awaiting_human"]) | Q(finished_at__isnull=False),
+                condition=Q(status__in=["running", "awaiting_human"], finished_at__isnull=True)
+                | Q(status__in=["completed", "failed", "cancelled"], finished_at__isnull=False),
                 name="run_finished_when_over",
             ),
         ]

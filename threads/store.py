@@ -262,14 +262,13 @@ class ThreadStore(RunStore):
     ) -> bool:
         """One conditional UPDATE of the thread's row; whether it held."""
         unmoved = Thread.objects.live(thread.tenant_id).filter(
-            pk=thread.pk, lease_token=token, turn_count=thread.turn_count
+            pk=thread.pk, lease_token=token, turn_count=thread.turn_count, token_count=thread.token_count
         )
         instructions = [n for n, draft in enumerate(drafts, thread.turn_count + 1) if draft.role in INSTRUCTION_ROLES]
         counters = {
             "turn_count": thread.turn_count + len(drafts),
             "token_count": thread.token_count + tokens,
-            "instructions_seq": instructions[-1] if instructions else thread.instructions_seq,
-        }
+        } | ({"instructions_seq": instructions[-1]} if instructions else {})
         freed: dict[str, Any] = {"lease_token": None, "lease_expires_at": None} if release else {}
         if not unmoved.update(**counters, updated_at=Now(), **freed):
             return False

@@ -49,8 +49,9 @@ def write_title(state_id: UUID) -> None:
 @transaction.atomic
 def _settle(state: TitleState, token: UUID, title: str) -> None:
     thread = component("THREAD_STORE").fence(state.thread.tenant_id, state.pk, state.thread.user_id)
+    settled = TitleState.objects.settle(state.pk, token, covered=state.answered)
     # The thread's time of change stays: a title that nobody gave is no activity.
-    if thread and TitleState.objects.settle(state.pk, token, covered=state.answered) and not thread.title:
+    if thread and settled and not thread.title:
         Thread.objects.filter(pk=state.pk).update(title=title)
 
 

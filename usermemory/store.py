@@ -226,6 +226,7 @@ class UserMemoryStore:
         """
         thread = state.thread
         if component("THREAD_STORE").fence(thread.tenant_id, thread.id, thread.user_id) is None:
+            ExtractionState.objects.settle(state.pk, token)
             return
         record = self._lock_record(thread.tenant_id, thread.user_id)
         answered = ExtractionState.objects.values_list("answered", flat=True).get(pk=state.pk)

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models.functions import Now
 
 from memorygw.conf import component, conf
-from memorygw.exceptions import ModelFailedError, UsageRefusedError
+from memorygw.exceptions import ModelFailedError, ThreadNotFoundError, UsageRefusedError
 from memorygw.llm.base import CompletionRequest
 from memorygw.llm.calls import call_model
 from memorygw.models import ModelCall
@@ -121,6 +121,8 @@ class WorkingMemory:
         store.get_thread(tenant_id, thread_id, user_id=user_id)
         with transaction.atomic():
             thread = store.fence(tenant_id, thread_id, user_id)
+            if thread is None:
+                raise ThreadNotFoundError
             WorkingMemoryState.objects.update_or_create(
                 thread_id=thread.id,
                 defaults={
@@ -170,6 +172,7 @@ class WorkingMemory:
             notes = self._rewrite(state, transcript, through)
         with transaction.atomic():
             if store.fence(thread.tenant_id, thread.id, thread.user_id) is None:
+                WorkingMemoryState.objects.settle(state.pk, token)
                 return
             answered = WorkingMemoryState.objects.values_list("answered", flat=True).get(pk=state.pk)
             WorkingMemoryState.objects.settle(

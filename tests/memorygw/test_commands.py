@@ -5,11 +5,14 @@ import json
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
+from pytest_django import Settings
 
-from memorygw import gateway, keys
+from memorygw import gateway, keys, sweep
 from memorygw.models import ApiKey, Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.conftest import extractions, note_updates
+from threads.models import Thread
 from usermemory.models import ExtractionState
 
 
@@ -50,6 +53,17 @@ def test_a_sweep_does_what_is_due_and_says_how_much(tenant: Tenant, model: Scrip
     assert (len(extractions(model)), len(note_updates(model))) == (1, 1)
     assert run("sweep")[0] == "Found 0 due.\n"
     assert run("sweep", "--until-idle", "--json")[0] == '{"idle": true}\n'
+
+
+def test_late_work_on_a_thread_that_a_host_deleted_is_given_up(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_TITLES_ENABLED, settings.MEMORYGW_UPDATE_EVERY_TURNS = True, 2
+    thread_id = gateway.ask(tenant, "ada", "Hello").thread_id
+    assert len(list(sweep.due())) == 3
+    Thread.objects.filter(pk=thread_id).update(deleted_at=timezone.now())
+    assert sweep.until_idle(5)
+    assert model.requests_for("cheap") == []
 
 
 def test_waiting_for_idle_ends_in_an_error_when_time_runs_out(tenant: Tenant, model: ScriptedModelServer) -> None:

@@ -597,6 +597,6 @@ def test_a_run_that_runs_is_busy(tenant: Tenant, model: ScriptedModelServer) -> 
     paused = wait_for_approval(tenant, model)
     gateway.cancel_run(tenant, "ada", paused.run.id)
     gateway.acquire_lease(tenant, "ada", paused.thread_id)
-    Run.objects.update(status="running")
+    Run.objects.update(status="running", finished_at=None)
     with pytest.raises(ThreadBusyError):
         gateway.answer_again(tenant, "ada", paused.run.id)

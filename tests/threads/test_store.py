@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import connection
+from django.db import IntegrityError, connection, transaction
 from django.db.models import ForeignObjectRel
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
@@ -96,10 +96,23 @@ def test_writing_with_a_changed_copy_writes_none_of_its_changes(tenant: Tenant) 
     made = make(tenant, title="Plans")
     copy = store.get_thread(tenant.pk, made.pk)
     copy.title, copy.user_id, copy.status = "Changed", "bob", Thread.Status.CLOSED
+    copy.token_count, copy.instructions_seq = 999, 7
     token = store.acquire_lease(tenant.pk, made.pk, user_id="ada")
-    store.append_turns(copy, [TurnDraft(role="user", content="hello")], token=token)
+    [turn] = store.append_turns(copy, [TurnDraft(role="user", content="hello")], token=token)
     thread = store.get_thread(tenant.pk, made.pk)
     assert (thread.title, thread.user_id, thread.status, thread.turn_count) == ("Plans", "ada", "OPEN", 1)
+    assert (thread.token_count, thread.instructions_seq) == (turn.token_count, None)
+
+
+@pytest.mark.rows("T35")
+def test_a_thread_has_one_of_three_states(tenant: Tenant) -> None:
+    thread = make(tenant)
+    assert thread.status == "OPEN"
+    for status in ("AWAITING_HUMAN", "CLOSED", "OPEN"):
+        Thread.objects.update(status=status)
+    with pytest.raises(IntegrityError), transaction.atomic():
+        Thread.objects.update(status="WAITING")
+    assert store.get_thread(tenant.pk, thread.pk).status == "OPEN"
 
 
 def test_a_read_without_tenant_or_user_fails_closed(tenant: Tenant) -> None:
