@@ -13,8 +13,8 @@ from django.db import connection
 
 
 def configure() -> None:
-    """Django with the standalone settings, without debugging and without the files that development keeps."""
-    os.environ["DJANGO_SETTINGS_MODULE"] = "memorygw.settings"
+    """Django with the settings of this package, without debugging and without the files that development keeps."""
+    os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
     os.environ["DEBUG"] = "false"
     os.environ.setdefault("SECRET_KEY", "only for benchmarks " * 3)
     if not os.environ.get("DATABASE_URL"):

@@ -70,8 +70,10 @@ class SQLiteFloor:
     now = "STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW')"
 
     def __init__(self) -> None:
-        self.connection = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
-        self.connection.executescript(settings.DATABASES["default"]["OPTIONS"]["init_command"])
+        options = settings.DATABASES["default"]["OPTIONS"]
+        name, timeout = connection.settings_dict["NAME"], options["timeout"]
+        self.connection = sqlite3.connect(name, timeout=timeout, isolation_level=None)
+        self.connection.executescript(options["init_command"])
         self.connection.execute("PRAGMA foreign_keys = ON")
 
     def sql(self, text: str) -> str:

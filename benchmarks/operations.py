@@ -5,17 +5,19 @@ from itertools import cycle
 
 from django.db import connection
 
-from benchmarks.floor import Floor, column_names, columns, position, table
-from benchmarks.seed import FACTS, USER, Seeded
+from benchmarks.floor import Floor, columns, position, table
+from benchmarks.raw import RawAppend
+from benchmarks.seed import FACTS, LISTED, LISTER, LISTER_THREADS, USER, Seeded
 from benchmarks.timing import Goal, Operation
 from memorygw import gateway
 from memorygw.conf import component, conf
-from memorygw.ids import new_id
 from threads.models import Thread, Turn
 from threads.turns import TurnDraft
 from usermemory.models import Fact
 from workingmemory.models import WorkingMemoryState
 
+BATCH_TURNS = gateway.MAX_APPENDED_TURNS
+BATCH_LENGTH = 10
 WINDOW_TURNS = 20
 HISTORY_LENGTH = 1_000
 CONTEXT_TOKENS = 2_000
@@ -29,15 +31,31 @@ _THREAD = (
     f"SELECT {columns(Thread)} FROM {table(Thread)} "
     "WHERE id = %s AND tenant_id = %s AND user_id = %s AND deleted_at IS NULL"
 )
+_NEWEST_THREADS = (
+    f"SELECT {columns(Thread)} FROM {table(Thread)} "
+    "WHERE tenant_id = %s AND user_id = %s AND deleted_at IS NULL "
+    f"ORDER BY created_at DESC, id DESC LIMIT {LISTED + 1}"
+)
 _STATE = f"SELECT {columns(WorkingMemoryState)} FROM {table(WorkingMemoryState)} WHERE thread_id = %s"
-
-# What the database fills in by itself stays out, as in ours.
-_INSERTED = [name for name in column_names(Turn) if name not in ("created_at", "stored_at")]
-_INSERT = f"INSERT INTO {table(Turn)} ({', '.join(_INSERTED)}) VALUES ({', '.join(['%s'] * len(_INSERTED))})"
 
 
 def all_operations(seeded: Seeded, floor: Floor) -> Iterator[list[Operation]]:
     """Each operation at all its lengths."""
+    yield from _appends(seeded, floor)
+    yield from _windows(seeded, floor)
+    yield [_history(seeded, floor)]
+    yield [
+        Operation(
+            name=f"{LISTED} of {LISTER_THREADS:,} threads",
+            length=None,
+            raw=_list_raw(seeded, floor),
+            ours=_list_ours(seeded),
+        )
+    ]
+    yield [Operation(name=f"{FACTS} facts", length=None, raw=_facts_raw(seeded, floor), ours=_facts_ours(seeded))]
+
+
+def _appends(seeded: Seeded, floor: Floor) -> Iterator[list[Operation]]:
     yield [
         Operation(
             name="append a turn",
@@ -48,6 +66,19 @@ def all_operations(seeded: Seeded, floor: Floor) -> Iterator[list[Operation]]:
         )
         for length in seeded.append_ours
     ]
+    # Few enough for the pool: a thread gets one batch or two.
+    yield [
+        Operation(
+            name=f"append {BATCH_TURNS} turns",
+            length=BATCH_LENGTH,
+            raw=_batch_raw(seeded, floor),
+            ours=_batch_ours(seeded),
+            repeats=100,
+        )
+    ]
+
+
+def _windows(seeded: Seeded, floor: Floor) -> Iterator[list[Operation]]:
     yield [
         Operation(
             name=f"window of {WINDOW_TURNS} turns",
@@ -68,18 +99,18 @@ def all_operations(seeded: Seeded, floor: Floor) -> Iterator[list[Operation]]:
         )
         for length, thread in seeded.read.items()
     ]
+
+
+def _history(seeded: Seeded, floor: Floor) -> Operation:
     thread = seeded.read[HISTORY_LENGTH]
-    yield [
-        Operation(
-            name="whole history",
-            length=HISTORY_LENGTH,
-            raw=_history_raw(floor, thread),
-            ours=_history_ours(seeded, thread),
-            goal=Goal(times=7),
-            repeats=100,
-        )
-    ]
-    yield [Operation(name=f"{FACTS} facts", length=None, raw=_facts_raw(seeded, floor), ours=_facts_ours(seeded))]
+    return Operation(
+        name="whole history",
+        length=HISTORY_LENGTH,
+        raw=_history_raw(floor, thread),
+        ours=_history_ours(seeded, thread),
+        goal=Goal(times=7),
+        repeats=100,
+    )
 
 
 def bytes_per_turn() -> dict[str, float]:
@@ -98,41 +129,8 @@ def bytes_per_turn() -> dict[str, float]:
 
 
 def _append_raw(seeded: Seeded, floor: Floor, length: int) -> Callable[[], int]:
-    """Counters and turn in one transaction, under the lease; the tokens are known."""
-    threads, texts = cycle(seeded.append_raw[length]), cycle(seeded.texts)
-    update = floor.sql(
-        f"UPDATE {table(Thread)} SET turn_count = turn_count + 1, token_count = token_count + %s, "
-        f"updated_at = {floor.now} WHERE id = %s AND tenant_id = %s AND deleted_at IS NULL AND lease_token = %s "
-        "RETURNING turn_count, token_count"
-    )
-    insert = floor.sql(_INSERT)
-
-    def append() -> int:
-        thread, text = next(threads), next(texts)
-        assert thread.lease_token
-        key = floor.id(thread.pk)
-        floor.run(floor.begin)
-        [(seq, tokens)] = floor.rows(
-            update, (text.tokens, key, floor.id(seeded.tenant.pk), floor.id(thread.lease_token))
-        )
-        values = {
-            "id": floor.id(new_id()),
-            "thread_id": key,
-            "seq": seq,
-            "role": "user",
-            "content": floor.json(text.content),
-            "model": "",
-            "status": "complete",
-            "token_count": text.tokens,
-            "tokens_through": tokens,
-            "metadata": floor.json({}),
-            "learnable": True,
-        }
-        floor.run(insert, [values.get(column) for column in _INSERTED])
-        floor.run("COMMIT")
-        return int(seq)
-
-    return append
+    threads, texts, append = cycle(seeded.append_raw[length]), cycle(seeded.texts), RawAppend(floor, seeded.tenant.pk)
+    return lambda: append(next(threads), [next(texts)])
 
 
 def _append_ours(seeded: Seeded, length: int) -> Callable[[], int]:
@@ -142,6 +140,24 @@ def _append_ours(seeded: Seeded, length: int) -> Callable[[], int]:
         thread, draft = next(threads), TurnDraft(role="user", content=next(texts).content)
         [turn] = store.append_turns(thread, [draft], token=thread.lease_token, model=conf.MODEL)
         return int(turn.seq)
+
+    return append
+
+
+def _batch_raw(seeded: Seeded, floor: Floor) -> Callable[[], int]:
+    threads, texts = cycle(seeded.append_raw[BATCH_LENGTH]), seeded.texts[:BATCH_TURNS]
+    append = RawAppend(floor, seeded.tenant.pk, count=BATCH_TURNS)
+    return lambda: append(next(threads), texts)
+
+
+def _batch_ours(seeded: Seeded) -> Callable[[], int]:
+    """Through the gateway: what it looks at in every turn is a part of what a batch costs."""
+    threads, texts = cycle(seeded.append_ours[BATCH_LENGTH]), seeded.texts[:BATCH_TURNS]
+
+    def append() -> int:
+        thread, drafts = next(threads), [TurnDraft(role="user", content=text.content) for text in texts]
+        turns = gateway.append_turns(seeded.tenant, USER, thread.pk, drafts, lease_token=thread.lease_token)
+        return int(turns[-1].seq)
 
     return append
 
@@ -169,6 +185,16 @@ def _history_raw(floor: Floor, thread: Thread) -> Callable[[], int]:
 def _history_ours(seeded: Seeded, thread: Thread) -> Callable[[], int]:
     store = component("THREAD_STORE")
     return lambda: len(store.get_turns(seeded.tenant.pk, thread.pk, user_id=USER))
+
+
+def _list_raw(seeded: Seeded, floor: Floor) -> Callable[[], int]:
+    """One more than a page, to know whether there are more."""
+    sql, parameters = floor.sql(_NEWEST_THREADS), (floor.id(seeded.tenant.pk), LISTER)
+    return lambda: len(floor.rows(sql, parameters)[:LISTED])
+
+
+def _list_ours(seeded: Seeded) -> Callable[[], int]:
+    return lambda: len(gateway.list_threads(seeded.tenant, LISTER, limit=LISTED).items)
 
 
 def _facts_raw(seeded: Seeded, floor: Floor) -> Callable[[], int]:

@@ -9,8 +9,9 @@ from django.db import connection
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.seed import FACTS, TURN_CHARS
-from benchmarks.timing import Timing
+from benchmarks.seed import FACTS, THREADS_IN_TABLE, TURN_CHARS
+from benchmarks.timing import Goal, Timing
+from benchmarks.writers import RateGoal, Result
 
 BYTES_GOAL = 600
 
@@ -21,13 +22,14 @@ def print_heading() -> None:
     version = ".".join(map(str, connection.get_database_version()))
     console.print(
         f"{connection.display_name} {version}, Python {platform.python_version()}, Django {django.get_version()}. "
-        f"In process, turns of {TURN_CHARS} characters, contexts with {FACTS} facts; medians. "
-        "Raw: the bare driver, plain SQL, the same tables.",
+        f"Turns of {TURN_CHARS} characters, contexts with {FACTS} facts, {THREADS_IN_TABLE:,} threads; medians. "
+        "Raw: the bare driver, plain SQL, the same tables. By hand: model view sets on the same tables and server.",
         highlight=False,
     )
 
 
-def print_timings(timings: Sequence[Timing]) -> None:
+def print_timings(title: str, floor: str, timings: Sequence[Timing]) -> None:
+    """``floor`` is what the other side is called."""
     rows = []
     for timing in timings:
         rows.append(
@@ -36,11 +38,11 @@ def print_timings(timings: Sequence[Timing]) -> None:
                 _length(timing),
                 f"{timing.raw_ms:.3f}",
                 f"{timing.ours_ms:.3f}",
-                f"{timing.ratio:.1f}",
+                f"{timing.ratio:.2f}",
                 _goal(timing),
             )
         )
-    _print("Cost", _COST, rows)
+    _print(title, ("operation", "thread length", f"{floor} ms", "ours ms", "ratio", "goal"), rows)
 
 
 def print_growth(timings: Sequence[Timing]) -> None:
@@ -56,22 +58,51 @@ def print_growth(timings: Sequence[Timing]) -> None:
     _print("Growth with the thread: time at the longest ÷ time at a shorter one", _GROWTH, rows)
 
 
+def print_races(results: Sequence[Result]) -> None:
+    """Beside the rates, how often a turn of ours had to wait for a busy thread."""
+    rows = []
+    for result in results:
+        goal, met = result.race.goal, result.race.goal.met(result.raw, result.ours)
+        rows.append(
+            (
+                result.race.name,
+                result.race.way,
+                f"{result.raw:,.0f}",
+                f"{result.ours:,.0f}",
+                f"{result.ours / result.raw:.2f}",
+                f"{result.busy:.1f}",
+                _judged(goal, met),
+            )
+        )
+    _print(
+        "Turns a second of concurrent writers; floor: raw in process, by hand over HTTP",
+        _RACES,
+        rows,
+    )
+    if not any(result.problems for result in results):
+        console.print("Checked: no turn is lost, doubled or out of order.", highlight=False)
+
+
 def print_sizes(sizes: dict[str, float]) -> None:
     if sizes:
         parts = f"{sizes['rows']:.0f} in rows, {sizes['indexes']:.0f} in indexes"
         console.print(f"Bytes per turn: {sizes['all']:.0f} ({parts}); goal ≤ {BYTES_GOAL}.", highlight=False)
 
 
-_COST = ("operation", "thread length", "raw ms", "ours ms", "ratio", "goal")
 _GROWTH = ("operation", "thread length", "raw ×", "ours ×")
+_RACES = ("operation", "way", "floor/s", "ours/s", "ratio", "busy/turn", "goal")
 
 
 def _goal(timing: Timing) -> str:
-    """Goals are for PostgreSQL: beside a driver that has no server to ask, any layer is many times the floor."""
     goal = timing.operation.goal
+    return _judged(goal, goal is not None and goal.met(timing.raw_ms, timing.ours_ms))
+
+
+def _judged(goal: Goal | RateGoal | None, met: bool) -> str:
+    """Goals are for PostgreSQL: beside a driver that has no server to ask, any layer is many times the floor."""
     if goal is None or connection.vendor != "postgresql":
         return "–"
-    return f"{goal}, {'met' if goal.met(timing.raw_ms, timing.ours_ms) else 'missed'}"
+    return f"{goal}, {'met' if met else 'missed'}"
 
 
 def _length(timing: Timing) -> str:
@@ -81,7 +112,7 @@ def _length(timing: Timing) -> str:
 def _print(title: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(title=title, title_justify="left")
     for name in names:
-        table.add_column(name, justify="left" if name in ("operation", "goal") else "right")
+        table.add_column(name, justify="left" if name in ("operation", "way", "goal") else "right")
     for row in rows:
         table.add_row(*row)
     console.print(table)

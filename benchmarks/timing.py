@@ -1,7 +1,7 @@
 """The same done in two ways, on threads of several lengths, timed in turns."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -46,6 +46,10 @@ class Timing:
     @property
     def ratio(self) -> float:
         return self.ours_ms / self.raw_ms
+
+
+def measure_all(groups: Iterable[Sequence[Operation]]) -> list[Timing]:
+    return [timing for group in groups for timing in measure(group)]
 
 
 def measure(operations: Sequence[Operation]) -> list[Timing]:
