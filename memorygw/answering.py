@@ -12,11 +12,21 @@ from uuid import UUID
 from django.db import transaction
 
 from memorygw.conf import component
-from memorygw.exceptions import InvalidError, LeaseLostError, ModelFailedError, RunNotFoundError, RunNotWaitingError
+from memorygw.exceptions import (
+    ContextTooLargeError,
+    InvalidError,
+    LeaseLostError,
+    ModelFailedError,
+    RunCancelledError,
+    RunNotFoundError,
+    RunNotWaitingError,
+    ThreadNotFoundError,
+)
 from memorygw.ids import new_id
 from memorygw.learning import queue_learning
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
-from memorygw.running import Answer, Decision, LiveRun, answer, result_of, with_place
+from memorygw.running import Answer, Decision, LiveRun, place_of, result_of, result_room, run_on
+from memorygw.tokens import count_tokens
 from memorygw.tools import ToolCaller
 from threads.runs import RunDraft
 from threads.turns import Content, TurnDraft
@@ -39,7 +49,7 @@ class Call:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Turns to store on a thread, under a lease of the caller's or one taken for it."""
+    """Turns to store on a thread: under a lease of the caller's, or while nobody holds one."""
 
     tenant_id: UUID
     user_id: str
@@ -58,7 +68,7 @@ def ask(call: Call) -> Answer:
         if call.thread_id and token:
             store.release_lease(call.tenant_id, call.thread_id, token)
         raise
-    return answer(live)
+    return run_on(live)
 
 
 def continue_run(
@@ -67,15 +77,15 @@ def continue_run(
     """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
     store = component("THREAD_STORE")
     run = store.get_run(tenant_id, run_id, user_id=user_id)
-    if not run.pending:
+    if run.status != "awaiting_human":
         raise RunNotWaitingError(run_id=run.id)
-    _check_decisions(run.pending, decisions)
+    _check_decisions(run, decisions)
     thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
     live = _stored(thread, run)
     live.decisions = {decision.tool_call_id: decision for decision in decisions}
     live.next_turn_id = first_turn_id
     store.resume_run(thread, run)
-    return answer(live)
+    return run_on(live)
 
 
 def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: UUID | None = None) -> Answer:
@@ -89,8 +99,10 @@ def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: 
         if turn is None:
             raise RunNotFoundError
         first_seq = turn.seq
+    if run.status == "cancelled":
+        raise RunCancelledError(**place_of(run))
     if run.status in ("failed", "running"):
-        return answer(_reopened(thread, run, first_seq))
+        return run_on(_reopened(thread, run, first_seq))
     turns = store.get_turns_between(tenant_id, thread.id, first_seq - 1, run.last_seq)
     return result_of(run, turns, turns[-1] if run.status == "completed" else None)
 
@@ -98,20 +110,15 @@ def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: 
 def append_turns(append: Append) -> list[Any]:
     """Store turns of a caller that runs its own model. See `memorygw.gateway.append_turns` for the contract."""
     store = component("THREAD_STORE")
-    owner = {"user_id": append.user_id}
-    token = append.lease_token or store.acquire_lease(append.tenant_id, append.thread_id, **owner)
-    borrowed = append.lease_token is None
-    try:
-        with transaction.atomic(durable=True):
-            thread = store.get_thread(append.tenant_id, append.thread_id, **owner)
-            store.check_results(thread, append.turns)
-            turns: list[Any] = store.append_turns(thread, append.turns, token=token, release=borrowed)
-            if append.turns[-1].role == "assistant":
-                queue_learning(thread, thread.persona)
-    except BaseException:
-        if borrowed:
-            store.release_lease(append.tenant_id, append.thread_id, token)
-        raise
+    with transaction.atomic(durable=True):
+        # Callers without a lease queue up here: what is this short need not refuse anybody.
+        thread = store.fence(append.tenant_id, append.thread_id, append.user_id)
+        if thread is None:
+            raise ThreadNotFoundError
+        store.check_results(thread, append.turns)
+        turns: list[Any] = store.append_turns(thread, append.turns, token=append.lease_token)
+        if append.turns[-1].role == "assistant":
+            queue_learning(thread, thread.persona)
     return turns
 
 
@@ -182,16 +189,21 @@ def _reopened(thread: Any, run: Any, first_seq: int) -> LiveRun:
         live = _stored(thread, run)
         live.turns = store.get_turns_between(thread.tenant_id, thread.id, first_seq - 1, thread.turn_count)
         if not store.reopen_run(thread, run, token=token):
-            raise with_place(LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure), run)
+            error = LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure)
+            error.details = place_of(run)
+            raise error
     except BaseException:
         store.release_lease(thread.tenant_id, thread.id, token)
         raise
     return live
 
 
-def _check_decisions(pending: Sequence[dict[str, Any]], decisions: Sequence[Decision]) -> None:
-    """Every call that is waited for is decided once, in the way that its kind wants, and no other call is."""
-    kinds = {call["tool_call_id"]: call["kind"] for call in pending}
+def _check_decisions(run: Any, decisions: Sequence[Decision]) -> None:
+    """Every call that is waited for is decided once, in the way that its kind wants, and no other call is.
+
+    `ContextTooLargeError` when the results are more than the model could take.
+    """
+    kinds = {call["tool_call_id"]: call["kind"] for call in run.pending}
     problems: dict[str, list[str]] = {}
     for index, decision in enumerate(decisions):
         kind = kinds.pop(decision.tool_call_id, None)
@@ -203,3 +215,6 @@ def _check_decisions(pending: Sequence[dict[str, Any]], decisions: Sequence[Deci
         problems["decisions"] = [f"{len(kinds)} more of the calls that the run waits for must be decided."]
     if problems:
         raise InvalidError(fields=problems)
+    results = (decision.content for decision in decisions if decision.content)
+    if sum(count_tokens(result, run.model) for result in results) > result_room(run.model):
+        raise ContextTooLargeError

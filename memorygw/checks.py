@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
+import jsonschema
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, register
@@ -114,6 +115,9 @@ def _entries(models: object) -> Iterable[tuple[str, object]]:
 
 
 def _tool_problems() -> Iterator[str]:
+    if any(_problem(kinds()[name], getattr(conf, name)) for name in ("MEMORY_TOOLS", "TOOL_PREFIX", "TOOLS")):
+        # Of the wrong type, which another check says.
+        return
     known = all_memory_tools()
     if unknown := [name for name in named_tools(conf.MEMORY_TOOLS) if conf.TOOL_PREFIX + name not in known]:
         yield f"{PREFIX}MEMORY_TOOLS names no set and no memory tool: {', '.join(unknown)}."
@@ -126,8 +130,12 @@ def _tool_problems() -> Iterator[str]:
             continue
         if not isinstance(tool, Tool):
             yield f"{PREFIX}TOOLS: {path} is no memorygw.tools.Tool."
-        else:
-            names.append(tool.name)
+            continue
+        names.append(tool.name)
+        try:
+            jsonschema.Draft202012Validator.check_schema(tool.parameters)
+        except jsonschema.SchemaError as error:
+            yield f"The parameters of the tool {tool.name!r} are no JSON schema: {error.message}."
     yield from (f"No provider takes {name!r} as the name of a tool." for name in names if not NAME.fullmatch(name))
     yield from (f"Two tools are called {name!r}." for name in sorted(set(names)) if names.count(name) > 1)
 

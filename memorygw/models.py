@@ -90,6 +90,7 @@ class IdempotencyKey(models.Model):
     digest = models.CharField(max_length=64, editable=False, help_text="Of method, path and key.")
     fingerprint = models.CharField(max_length=64, editable=False, help_text="Keyed hash of the body.")
     done = models.BooleanField(default=False, help_text="The request has been answered.")
+    claim_token = models.UUIDField(null=True, blank=True, editable=False)
     claim_expires_at = models.DateTimeField(null=True, blank=True, help_text="Until then somebody is answering it.")
     created_at = models.DateTimeField(db_default=Now(), editable=False, db_index=True)
 

@@ -10,6 +10,7 @@ from memorygw.conf import component, conf
 from memorygw.context import Context, ModelLimits, Parts, assemble, facts_block, history_budget, system_prompt
 from memorygw.exceptions import InvalidError, PersonaNotFoundError
 from memorygw.models import Persona
+from memorygw.text import is_storable
 from memorygw.tokens import count_tokens
 from memorygw.tools import Toolbox, host_tools, memory_tools
 from threads.turns import ThreadLike, TurnDraft, text_of, turn_tokens
@@ -31,6 +32,8 @@ class ContextQuery:
 
 
 def find_persona(tenant_id: UUID, name_or_id: str) -> Persona:
+    if not is_storable(name_or_id):
+        raise PersonaNotFoundError
     personas = Persona.objects.filter(tenant_id=tenant_id)
     persona = personas.filter(name=name_or_id).first()
     if persona is None:

@@ -3,20 +3,19 @@
 However it ends, the lease is given back; what was stored by then stays and shows what happened (T4, T8).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from django.db import transaction
 
 from memorygw.conf import component, conf
-from memorygw.context import Context, ContextWarning, follow
+from memorygw.context import Context, ContextWarning, ModelLimits, follow
 from memorygw.database import release_connection
 from memorygw.exceptions import (
     ContextTooLargeError,
     LeaseLostError,
-    MemorygwError,
     ModelFailedError,
     RunCancelledError,
 )
@@ -26,7 +25,7 @@ from memorygw.llm.calls import call_model
 from memorygw.models import ModelCall, Persona
 from memorygw.preparing import ContextQuery, read_context
 from memorygw.tools import Toolbox, ToolCaller
-from threads.turns import TurnDraft
+from threads.turns import TurnDraft, turn_tokens
 
 NOT_APPROVED = "The user did not approve this call; it was not made."
 
@@ -76,11 +75,11 @@ class LiveRun:
     turns: list[Any] = field(default_factory=list)
     unsent: list[Any] = field(default_factory=list)
     open_calls: list[dict[str, Any]] | None = None
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
     next_turn_id: UUID | None = None
 
 
-def answer(live: LiveRun) -> Answer:
+def run_on(live: LiveRun) -> Answer:
     """Tools and model in turn, until the answer is stored or the run waits."""
     try:
         while True:
@@ -120,36 +119,41 @@ def _pending(live: LiveRun, call: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _store_result(live: LiveRun, call: dict[str, Any]) -> None:
-    """The result of one call as a turn. An atomic tool's effect and its result are one transaction, fenced like every
-    late write: thread first."""
-    name, store = call["function"]["name"], component("THREAD_STORE")
-    tool = live.tools.here.get(name)
-    if tool and tool.atomic:
+    """The result of one call as a turn.
+
+    A decision is good for one call: models use their ids again. An atomic tool's effect and its result are one
+    transaction, fenced like every late write: thread first.
+    """
+    decision = live.decisions.pop(call["id"], None)
+    if decision and not decision.approved:
+        refusal = f"{NOT_APPROVED} {decision.reason}".strip()
+        _append(live, _tool_turn(live, call, refusal if decision.content is None else decision.content))
+    elif live.tools.is_atomic(call["function"]["name"]):
         with transaction.atomic(durable=True):
-            store.fence(live.caller.tenant_id, live.thread.id, live.caller.user_id)
-            _append(live, _tool_turn(live, call))
+            component("THREAD_STORE").fence(live.caller.tenant_id, live.thread.id, live.caller.user_id)
+            _append(live, _tool_turn(live, call, live.tools.run(call, live.caller)))
     else:
         # A host's tool may wait for another service.
         release_connection()
-        _append(live, _tool_turn(live, call))
+        _append(live, _tool_turn(live, call, live.tools.run(call, live.caller)))
 
 
-def _tool_turn(live: LiveRun, call: dict[str, Any]) -> TurnDraft:
-    decision = live.decisions.get(call["id"])
-    if decision and decision.content is not None:
-        text = decision.content
-    elif decision and not decision.approved:
-        text = f"{NOT_APPROVED} {decision.reason}".strip()
-    else:
-        text = live.tools.run(call["function"]["name"], live.caller, call["function"]["arguments"])
-    return TurnDraft(role="tool", content=text, tool_call_id=call["id"])
+def _tool_turn(live: LiveRun, call: dict[str, Any], text: str) -> TurnDraft:
+    turn = TurnDraft(role="tool", content=text, tool_call_id=call["id"])
+    too_long = turn_tokens(turn, live.run.model) > result_room(live.run.model)
+    return replace(turn, content="Error: the result is too long for the model.") if too_long else turn
 
 
-def _append(live: LiveRun, draft: TurnDraft, *, release: bool = False) -> Any:
+def result_room(model: str) -> int:
+    """Tokens that the results of one tool step may have: half of what the model takes."""
+    return ModelLimits.of(model).prompt_tokens // 2
+
+
+def _append(live: LiveRun, draft: TurnDraft, *, lease: Literal["renew", "release"] = "renew") -> Any:
     run = live.run
     draft, live.next_turn_id = replace(draft, id=live.next_turn_id), None
     [turn] = component("THREAD_STORE").append_turns(
-        live.thread, [draft], token=run.lease_token, model=run.model, release=release
+        live.thread, [draft], token=run.lease_token, model=run.model, lease=lease
     )
     run.last_seq = turn.seq
     live.turns.append(turn)
@@ -174,11 +178,10 @@ def _complete(live: LiveRun) -> Completion:
     completion = call_model(request, tenant_id=live.caller.tenant_id, thread_id=live.thread.id, run_id=run.id)
     run.prompt_tokens += completion.prompt_tokens
     run.completion_tokens += completion.completion_tokens
-    if last_step and completion.tool_calls:
-        completion = replace(completion, tool_calls=())
-    if not (completion.tool_calls or (completion.content or "").strip() or completion.refusal):
-        raise ModelFailedError("too_many_tool_steps" if last_step else "empty")
-    return completion
+    calls = () if last_step else completion.tool_calls
+    if not (calls or (completion.content or "").strip() or completion.refusal):
+        raise ModelFailedError("too_many_tool_steps" if completion.tool_calls else "empty")
+    return replace(completion, tool_calls=calls)
 
 
 def _read_on(live: LiveRun) -> None:
@@ -206,8 +209,9 @@ def _read_on(live: LiveRun) -> None:
 def _settle(live: LiveRun, completion: Completion) -> Answer:
     """Store the answer, give the lease back and mark what is to be learned, in one transaction."""
     with transaction.atomic(durable=True):
-        answer = _append(live, _said(completion), release=True)
-        component("THREAD_STORE").finish_run(live.run, "completed")
+        answer = _append(live, _said(completion), lease="release")
+        if not component("THREAD_STORE").finish_run(live.run, "completed"):
+            raise LeaseLostError
         queue_learning(live.thread, live.persona)
     return result_of(live.run, live.turns, answer)
 
@@ -224,16 +228,17 @@ def _close(live: LiveRun, error: BaseException) -> None:
     """Close a run that ends without an answer; what it stored stays, and an error of ours says where."""
     store, run = component("THREAD_STORE"), live.run
     code = error.reason if isinstance(error, ModelFailedError) else getattr(error, "code", "interrupted")
-    store.finish_run(run, "failed", error=code)
-    store.release_lease(live.caller.tenant_id, live.thread.id, run.lease_token)
+    try:
+        store.finish_run(run, "failed", error=code)
+    finally:
+        store.release_lease(live.caller.tenant_id, live.thread.id, run.lease_token)
     if isinstance(error, ModelFailedError | LeaseLostError | ContextTooLargeError):
-        with_place(error, run)
+        error.details = place_of(run)
 
 
-def with_place(error: MemorygwError, run: Any) -> MemorygwError:
-    """The error with where the user's turn is, so that the caller can ask again there."""
-    error.details = {"thread_id": run.thread_id, "run_id": run.id}
-    return error
+def place_of(run: Any) -> dict[str, Any]:
+    """Where the user's turn is, so that the caller of a failed ask can ask again there."""
+    return {"thread_id": run.thread_id, "run_id": run.id}
 
 
 def _is_cancelled(live: LiveRun) -> bool:

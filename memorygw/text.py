@@ -11,6 +11,7 @@ MAX_USER_ID_CHARS = 255
 
 _SURROGATES = regex.compile(r"[\ud800-\udfff]")
 _FORMAT = regex.compile(r"\p{Cf}+")
+_NOT_IN_WORDS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 _CONTROL = regex.compile(r"\p{Cc}")
 _BREAKS = regex.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+\s*")
 _GRAPHEME = regex.compile(r"\X")
@@ -64,6 +65,11 @@ def fold(text: str) -> str:
     """What two spellings of one text have in common: NFKC, case folded, single blanks (K8, S41)."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return " ".join(unicodedata.normalize("NFKC", folded).split())
+
+
+def words(text: str) -> str:
+    """What is left of a text when spelling, case and punctuation are taken away: its words, a blank between them."""
+    return " ".join(_NOT_IN_WORDS.sub(" ", fold(_FORMAT.sub("", text))).split())
 
 
 def normalize_key(key: str) -> str:

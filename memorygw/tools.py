@@ -7,12 +7,14 @@ is told to the model as the tool's result (U57).
 import json
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 import jsonschema
 import regex
+from django.db import transaction
 from django.utils.module_loading import import_string
 
 from memorygw.conf import component, conf
@@ -78,18 +80,32 @@ class Toolbox:
             return "approval" if self.here[name].needs_approval else ""
         return "client" if any(schema["function"]["name"] == name for schema in self.client) else ""
 
-    def run(self, name: str, caller: ToolCaller, arguments: str) -> str:
+    def is_atomic(self, name: str) -> bool:
+        return name in self.here and self.here[name].atomic
+
+    def run(self, call: dict[str, Any], caller: ToolCaller) -> str:
         """The text to hand back to the model; whatever goes wrong is such a text too."""
-        tool = self.here.get(name)
-        return run_tool(tool, caller, arguments) if tool else "Error: there is no tool of this name."
+        tool = self.here.get(call["function"]["name"])
+        if tool is None:
+            return "Error: there is no tool of this name."
+        try:
+            arguments = cleaned(json.loads(call["function"]["arguments"] or "{}"))
+        except (ValueError, RecursionError):
+            return "Error: the arguments are not valid JSON."
+        return run_tool(tool, caller, arguments)
 
 
 def schemas_problem(schemas: Sequence[Any]) -> str:
     """Why a provider would refuse these tools of a caller's, or an empty string."""
-    functions = [schema.get("function") if isinstance(schema, dict) else None for schema in schemas]
+    if not all(isinstance(schema, dict) and schema.get("type") == "function" for schema in schemas):
+        return "Every tool needs type: function."
+    functions = [schema.get("function") for schema in schemas]
     if not all(isinstance(function, dict) for function in functions):
-        return "Every tool needs type: function, and a function."
-    names = [function.get("name") for function in functions if function]
+        return "Every tool needs a function."
+    for field_name, kind in {"parameters": dict, "description": str}.items():
+        if not all(isinstance(function.get(field_name, kind()), kind) for function in functions):
+            return f"The {field_name} of a function has the wrong type."
+    names = [function.get("name") for function in functions]
     if not all(isinstance(name, str) and NAME.fullmatch(name) for name in names):
         return "Every function needs a name of 1 to 64 letters, digits, _ and -."
     return "Every function needs a name of its own." if len(set(names)) < len(names) else ""
@@ -144,26 +160,25 @@ def call_memory_tool(name: str, caller: ToolCaller, arguments: dict[str, Any]) -
     tool = all_memory_tools().get(name)
     if tool is None:
         raise ToolNotFoundError
-    return run_tool(tool, caller, json.dumps(arguments))
+    return run_tool(tool, caller, arguments)
 
 
-def run_tool(tool: Tool, caller: ToolCaller, arguments: str) -> str:
+def run_tool(tool: Tool, caller: ToolCaller, arguments: Any) -> str:
+    """The result as text; whatever goes wrong is told, and of an atomic tool nothing is left then."""
     try:
-        given = cleaned(json.loads(arguments or "{}"))
-    except (ValueError, RecursionError):
-        return "Error: the arguments are not valid JSON."
-    problem = jsonschema.Draft202012Validator(tool.parameters).iter_errors(given)
-    if worst := jsonschema.exceptions.best_match(problem):
-        return f"Error: {clean(worst.message)}"
-    try:
-        result = tool.call(caller, given)
+        problems = jsonschema.Draft202012Validator(tool.parameters).iter_errors(arguments)
+        if worst := jsonschema.exceptions.best_match(problems):
+            return f"Error: {worst.message}"
+        with transaction.atomic() if tool.atomic else nullcontext():
+            result = tool.call(caller, arguments)
+        text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str)
     except MemorygwError as error:
         return f"Error: {error}"
     except Exception as error:
         # The edge to a host's code. Its message may hold what a person said, so only the type is logged.
         logger.error("The tool %s failed: %s", tool.name, type(error).__name__)
         return "Error: the tool failed."
-    return clean(result if isinstance(result, str) else json.dumps(cleaned(result), ensure_ascii=False, default=str))
+    return clean(text.replace("\\u0000", ""))
 
 
 def _remember(caller: ToolCaller, arguments: dict[str, Any]) -> str:

@@ -152,7 +152,9 @@ class Run(models.Model):
         default=list, blank=True, help_text="The caller's own tools."
     )
     pending: "models.JSONField[Any, Any]" = models.JSONField(
-        default=list, blank=True, help_text="The calls it waits for: tool_call_id, name, arguments, kind."
+        default=list,
+        blank=True,
+        help_text="The calls it waits for (or waited for last): tool_call_id, name, arguments, kind.",
     )
     memories: "models.JSONField[Any, Any]" = models.JSONField(default=list, help_text="Ids of the facts in its prompt.")
     warnings: "models.JSONField[Any, Any]" = models.JSONField(
@@ -162,8 +164,8 @@ class Run(models.Model):
     first_seq = models.PositiveIntegerField(help_text="The user's turn.")
     last_seq = models.PositiveIntegerField(help_text="Its last turn so far, as of its last pause or its end.")
     tool_steps = models.PositiveSmallIntegerField(default=0, help_text="How often the model has called tools.")
-    prompt_tokens = models.PositiveIntegerField(default=0)
-    completion_tokens = models.PositiveIntegerField(default=0)
+    prompt_tokens = models.PositiveBigIntegerField(default=0)
+    completion_tokens = models.PositiveBigIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     finished_at = models.DateTimeField(null=True, blank=True)
 

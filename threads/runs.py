@@ -74,9 +74,10 @@ class RunStore:
         answered = set(results.values_list("tool_call_id", flat=True))
         return [call for call in step.tool_calls if call["id"] not in answered]
 
-    def finish_run(self, run: Run, status: Run.Status, *, error: str = "") -> None:
-        """Close a run that is still running, with what it has come to; one that was closed meanwhile stays as it is."""
-        self._move(run, Run.Status.RUNNING, status=status, error=error, **_progress(run))
+    def finish_run(self, run: Run, status: Run.Status, *, error: str = "") -> bool:
+        """Close a run that is still running, with what it has come to; one that was closed meanwhile stays as it is,
+        which the answer says."""
+        return self._move(run, Run.Status.RUNNING, status=status, error=error, pending=[], **_progress(run))
 
     def pause_run(self, thread: Thread, run: Run, pending: Sequence[dict[str, Any]]) -> None:
         """Let the run wait for a person: its lease is given back, the thread is AWAITING_HUMAN (T70, T88).
@@ -87,23 +88,22 @@ class RunStore:
             held = Thread.objects.live(thread.tenant_id).filter(pk=thread.pk, lease_token=run.lease_token)
             if not held.update(status=Thread.Status.AWAITING_HUMAN, updated_at=Now(), **_NO_LEASE):
                 raise LeaseLostError
-            self._move(
-                run, Run.Status.RUNNING, status=Run.Status.AWAITING_HUMAN, pending=list(pending), **_progress(run)
-            )
+            waits = {"status": Run.Status.AWAITING_HUMAN, "pending": list(pending), **_progress(run)}
+            if not self._move(run, Run.Status.RUNNING, **waits):
+                raise LeaseLostError
 
     def resume_run(self, thread: Thread, run: Run) -> None:
         """Go on with a waiting run under a new lease; of two that try, one does. Both objects are moved along.
 
-        `RunNotWaitingError` when it does not wait (any more).
+        What it waited for stays noted until it has got further. `RunNotWaitingError` when it does not wait (any more).
         """
         lease = {"lease_token": uuid4(), "lease_expires_at": after(conf.LEASE_SECONDS)}
-        with transaction.atomic():
+        with transaction.atomic(durable=True):
             waiting = Thread.objects.live(thread.tenant_id).filter(pk=thread.pk, status=Thread.Status.AWAITING_HUMAN)
             moved = waiting.update(status=Thread.Status.OPEN, **lease) and self._move(
                 run,
                 Run.Status.AWAITING_HUMAN,
                 status=Run.Status.RUNNING,
-                pending=[],
                 lease_token=lease["lease_token"],
             )
             if not moved:
@@ -112,8 +112,10 @@ class RunStore:
 
     def reopen_run(self, thread: Thread, run: Run, *, token: UUID) -> bool:
         """Run a failed run again under the lease ``token``; False when the conversation has gone on without it."""
-        later = Turn.objects.filter(thread_id=thread.pk, seq__gt=run.first_seq, role=Turn.Role.USER)
-        return not later.exists() and self._move(
+        later = Turn.objects.filter(thread_id=thread.pk, seq__gt=run.first_seq)
+        # What the run itself stores before its answer: calls and their results.
+        others = later.filter(tool_calls__isnull=True, tool_call_id__isnull=True)
+        return not others.exists() and self._move(
             run, run.status, status=Run.Status.RUNNING, error="", lease_token=token, finished_at=None
         )
 
@@ -125,9 +127,10 @@ class RunStore:
         with transaction.atomic():
             run = self.get_run(tenant_id, run_id, user_id=user_id)
             threads = Thread.objects.of_user(tenant_id, user_id)
-            if threads.select_for_update().filter(pk=run.thread_id).first() is None:
+            thread = threads.select_for_update().filter(pk=run.thread_id).first()
+            if thread is None:
                 raise ThreadNotFoundError
-            run.refresh_from_db(fields=["status", "lease_token"])
+            run.refresh_from_db(fields=["status", "lease_token", "last_seq"])
             if run.status == Run.Status.CANCELLED:
                 return run
             if run.status in _OVER:
@@ -135,16 +138,36 @@ class RunStore:
             waits = run.status == Run.Status.AWAITING_HUMAN
             mark = {"status": Thread.Status.AWAITING_HUMAN} if waits else {"lease_token": run.lease_token}
             held = Thread.objects.filter(pk=run.thread_id, **mark)
-            held.update(status=Thread.Status.OPEN, updated_at=Now(), **_NO_LEASE)
-            self._move(run, run.status, status=Run.Status.CANCELLED, pending=[])
+            last_seq = thread.turn_count if held.update(status=Thread.Status.OPEN, **_NO_LEASE) else run.last_seq
+            self._move(run, run.status, status=Run.Status.CANCELLED, pending=[], last_seq=last_seq)
         return run
 
     def recover_stuck_runs(self) -> int:
-        """Fail the runs that nobody can be running any more: their lease is over, or another call's (T116–T118); how
-        many. Runs that wait for a person hold no lease and are left alone."""
+        """Take the runs out of the way that nobody can be running any more: their lease is over, or another call's
+        (T116–T118); how many. From then on they cannot write.
+
+        They are failed; one that had got no further since a person decided waits for that person again. Runs that wait
+        hold no lease and are left alone.
+        """
         alive = Q(thread__lease_token=F("lease_token"), thread__lease_expires_at__gt=Now())
         stuck = Run.objects.filter(status=Run.Status.RUNNING).exclude(alive)
-        return stuck.update(status=Run.Status.FAILED, error="interrupted", finished_at=Now())
+        return sum(self._recover(run) for run in stuck.select_related("thread"))
+
+    @transaction.atomic
+    def _recover(self, run: Run) -> bool:
+        thread = Thread.objects.select_for_update().filter(pk=run.thread_id).first()
+        if thread is None:
+            return False
+        lost = Thread.objects.filter(pk=thread.pk, lease_token=run.lease_token)
+        lost.unleased().update(**_NO_LEASE)
+        if lost.exists():
+            return False
+        free = Thread.objects.filter(pk=thread.pk, status=Thread.Status.OPEN).unleased()
+        waits = run.pending and run.last_seq == thread.turn_count and free.exists()
+        if not waits:
+            return self._move(run, Run.Status.RUNNING, status=Run.Status.FAILED, error="interrupted", pending=[])
+        moved = self._move(run, Run.Status.RUNNING, status=Run.Status.AWAITING_HUMAN)
+        return moved and bool(free.update(status=Thread.Status.AWAITING_HUMAN))
 
     def _move(self, run: Run, old: str, **values: Any) -> bool:
         """One conditional UPDATE; whether it held, and then the object is moved along.

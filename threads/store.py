@@ -21,6 +21,7 @@ from memorygw.exceptions import (
     DoubleResultError,
     InvalidError,
     LeaseLostError,
+    MemorygwError,
     ThreadAwaitingHumanError,
     ThreadBusyError,
     ThreadClosedError,
@@ -140,7 +141,8 @@ class ThreadStore(RunStore):
 
     def fence(self, tenant_id: UUID, thread_id: UUID, user_id: str) -> Thread | None:
         """Lock the thread for a late write, in the caller's transaction; None: it is gone, or someone else's now."""
-        return Thread.objects.of_user(tenant_id, user_id).select_for_update().filter(pk=thread_id).first()
+        threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
+        return threads.select_for_update(of=("self",)).filter(pk=thread_id).first()
 
     # --- the lease
 
@@ -153,32 +155,42 @@ class ThreadStore(RunStore):
         free = self._threads(tenant_id, user_id).filter(pk=thread_id, status=Thread.Status.OPEN).unleased()
         if free.update(lease_token=token, lease_expires_at=after(seconds or conf.LEASE_SECONDS)):
             return token
-        thread = self.get_thread(tenant_id, thread_id, user_id=user_id)
-        if thread.status == Thread.Status.AWAITING_HUMAN:
-            raise ThreadAwaitingHumanError(thread_ids=[thread.pk], run_id=self.waiting_run_id(thread.pk))
-        raise (ThreadClosedError if thread.status == Thread.Status.CLOSED else ThreadBusyError)(thread_ids=[thread.pk])
+        raise self._refusal(self.get_thread(tenant_id, thread_id, user_id=user_id))
 
     def release_lease(self, tenant_id: UUID, thread_id: UUID, token: UUID) -> None:
         """Free the lease with this token; one that another call took since stays (T85)."""
         held = Thread.objects.filter(tenant_id=tenant_id, pk=thread_id, lease_token=token)
         held.update(lease_token=None, lease_expires_at=None)
 
+    def _refusal(self, thread: Thread) -> MemorygwError:
+        """Why a thread that is there takes no call."""
+        if thread.status == Thread.Status.AWAITING_HUMAN:
+            return ThreadAwaitingHumanError(thread_ids=[thread.pk], run_id=self.waiting_run_id(thread.pk))
+        return (ThreadClosedError if thread.status == Thread.Status.CLOSED else ThreadBusyError)(thread_ids=[thread.pk])
+
     # --- turns
 
     def append_turns(
-        self, thread: Thread, drafts: Sequence[TurnDraft], *, token: UUID, model: str = "", release: bool = False
+        self,
+        thread: Thread,
+        drafts: Sequence[TurnDraft],
+        *,
+        token: UUID | None,
+        model: str = "",
+        lease: Literal["keep", "renew", "release"] = "keep",
     ) -> list[Turn]:
         """Store turns at the end, all or none, in the caller's transaction or their own: two statements for any number.
 
         Their numbers follow from the counters of ``thread``; the UPDATE that moves the counters holds only where they
         are still as they were read, and only under the token. So no number is given twice, and a call that outlived its
-        lease writes until another call took over (T82), then gets `LeaseLostError`. ``release`` gives the lease back in
-        the same statement. ``thread`` is moved along.
+        lease writes until another call took over (T82), then gets `LeaseLostError`. Without a token it holds only while
+        nobody has the thread, and the errors are those of `acquire_lease`. ``lease`` says what the same statement makes
+        of the caller's lease. ``thread`` is moved along.
         """
         costs = [turn_tokens(draft, model) for draft in drafts]
         counted = [0 if draft.role in INSTRUCTION_ROLES else cost for draft, cost in zip(drafts, costs, strict=True)]
         with transaction.atomic(savepoint=False):
-            if self._move_counters(thread, drafts, sum(counted), token=token, release=release):
+            if self._move_counters(thread, drafts, sum(counted), token=token, lease=lease):
                 seqs = range(thread.turn_count - len(drafts) + 1, thread.turn_count + 1)
                 through = list(accumulate(counted, initial=thread.token_count - sum(counted)))[1:]
                 places = zip(drafts, seqs, costs, through, strict=True)
@@ -190,9 +202,11 @@ class ThreadStore(RunStore):
                 )
         # The lease is lost, or this copy of the thread is old.
         fresh = self.get_thread(thread.tenant_id, thread.pk)
-        if fresh.lease_token != token:
+        if token is None and fresh.turn_count == thread.turn_count:
+            raise self._refusal(fresh)
+        if token is not None and fresh.lease_token != token:
             raise LeaseLostError
-        turns = self.append_turns(fresh, drafts, token=token, model=model, release=release)
+        turns = self.append_turns(fresh, drafts, token=token, model=model, lease=lease)
         thread.turn_count, thread.token_count = fresh.turn_count, fresh.token_count
         thread.instructions_seq = fresh.instructions_seq
         return turns
@@ -204,6 +218,10 @@ class ThreadStore(RunStore):
 
     def find_turn(self, thread: Thread, turn_id: UUID) -> Turn | None:
         return Turn.objects.filter(thread_id=thread.pk, pk=turn_id).first()
+
+    def has_id(self, made_id: UUID) -> bool:
+        """Whether a thread, a turn or a run has this id."""
+        return any(model.objects.filter(pk=made_id).exists() for model in (Turn, Run, Thread))
 
     def get_last_turns(self, tenant_id: UUID, thread_id: UUID, limit: int) -> list[Turn]:
         """The newest ``limit`` turns, oldest first (T60)."""
@@ -258,19 +276,25 @@ class ThreadStore(RunStore):
         return found if found is not None else thread.turn_count + 1
 
     def _move_counters(
-        self, thread: Thread, drafts: Sequence[TurnDraft], tokens: int, *, token: UUID, release: bool
+        self, thread: Thread, drafts: Sequence[TurnDraft], tokens: int, *, token: UUID | None, lease: str
     ) -> bool:
         """One conditional UPDATE of the thread's row; whether it held."""
         unmoved = Thread.objects.live(thread.tenant_id).filter(
-            pk=thread.pk, lease_token=token, turn_count=thread.turn_count, token_count=thread.token_count
+            pk=thread.pk, turn_count=thread.turn_count, token_count=thread.token_count
         )
+        free = unmoved.filter(status=Thread.Status.OPEN).unleased()
+        unmoved = free if token is None else unmoved.filter(lease_token=token)
         instructions = [n for n, draft in enumerate(drafts, thread.turn_count + 1) if draft.role in INSTRUCTION_ROLES]
         counters = {
             "turn_count": thread.turn_count + len(drafts),
             "token_count": thread.token_count + tokens,
         } | ({"instructions_seq": instructions[-1]} if instructions else {})
-        freed: dict[str, Any] = {"lease_token": None, "lease_expires_at": None} if release else {}
-        if not unmoved.update(**counters, updated_at=Now(), **freed):
+        leases: dict[str, dict[str, Any]] = {
+            "keep": {},
+            "renew": {"lease_expires_at": after(conf.LEASE_SECONDS)},
+            "release": {"lease_token": None, "lease_expires_at": None},
+        }
+        if not unmoved.update(**counters, updated_at=Now(), **leases[lease]):
             return False
         for name, value in counters.items():
             setattr(thread, name, value)

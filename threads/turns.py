@@ -163,11 +163,20 @@ def to_messages(turns: Sequence[TurnLike]) -> list[tuple[TurnLike, Message]]:
 
 def _message(turn: TurnLike, *, without_calls: bool = False) -> Message:
     optional = {
-        "tool_calls": None if without_calls else turn.tool_calls,
+        "tool_calls": None if without_calls else [_sent_call(call) for call in turn.tool_calls or ()],
         "tool_call_id": turn.tool_call_id,
         "refusal": turn.refusal,
     }
     return {"role": turn.role, "content": turn.content} | {name: value for name, value in optional.items() if value}
+
+
+def _sent_call(call: dict[str, Any]) -> dict[str, Any]:
+    """A call whose arguments are JSON: what a model got wrong once must not make every later request invalid."""
+    try:
+        json.loads(call["function"]["arguments"])
+    except (ValueError, RecursionError):
+        return {**call, "function": {**call["function"], "arguments": "{}"}}
+    return call
 
 
 def open_on_user(turns: list[T]) -> list[T]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memorygw.replies import json_values
-from memorygw.text import clean, fold
+from memorygw.text import clean, words
 from threads.turns import TurnLike, text_of
 
 SCHEMA: dict[str, Any] = {
@@ -80,7 +80,7 @@ def check_evidence(proposal: Proposal, turns: Iterable[TurnLike]) -> Proposal:
 
     An operation that quotes the user comes from the newest turn with the quote; one without a quote stays as it is.
     """
-    said = {turn.seq: fold(text_of(turn.content)) for turn in turns if turn.role == "user"}
+    said = {turn.seq: words(text_of(turn.content)) for turn in turns if turn.role == "user"}
     checked = _proposal(_sourced(operation, said) for operation in proposal.operations)
     return replace(checked, skipped=proposal.skipped + checked.skipped)
 
@@ -130,8 +130,9 @@ def _sourced(operation: Operation, said: Mapping[int, str]) -> Operation | str:
     """The operation with the turn it quotes, or the code of why it is refused."""
     if not operation.evidence:
         return operation
-    quote = fold(operation.evidence)
-    newest = max((seq for seq, text in said.items() if quote in text), default=None)
+    quote = words(operation.evidence)
+    # One letter is in every text, and proves nothing.
+    newest = max((seq for seq, text in said.items() if len(quote) > 1 and quote in text), default=None)
     return replace(operation, source_seq=newest) if newest else "evidence_not_user_turn"
 
 

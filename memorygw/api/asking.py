@@ -34,7 +34,7 @@ class RunShape(Shape):
             "id": instance.id,
             "thread_id": instance.thread_id,
             "status": instance.status,
-            "pending": instance.pending,
+            "pending": instance.pending if instance.status == "awaiting_human" else [],
             "memories": instance.memories,
             "usage": {"prompt_tokens": instance.prompt_tokens, "completion_tokens": instance.completion_tokens},
             "error": instance.error or None,

@@ -114,6 +114,10 @@ def acting_user(request: Request) -> str:
     return gateway.external_user_id(user_id)
 
 
+def names_user(request: Request) -> bool:
+    return bool(_named_users(request))
+
+
 def _named_users(request: Request) -> set[str]:
     in_query = request.query_params.getlist("user")
     header = request.META.get("HTTP_X_MEMORYGW_USER")

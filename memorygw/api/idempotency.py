@@ -4,15 +4,16 @@ import hashlib
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import regex
 from django.db.models.functions import Now
 from django.utils.crypto import salted_hmac
 from drf_spectacular.utils import OpenApiParameter
-from rest_framework.exceptions import APIException, ValidationError
+from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 
+from memorygw import gateway
 from memorygw.conf import conf
 from memorygw.database import after
 from memorygw.exceptions import IdempotencyKeyReusedError, MemorygwError, NotFoundError, RequestRunningError
@@ -29,29 +30,30 @@ _KEY = regex.compile(r"[\x21-\x7e]{1,255}")
 
 
 def once(request: Request, caller: tuple[UUID, str], make: Callable[[UUID], T], again: Callable[[UUID], T]) -> T:
-    """What ``make`` gives; for a request that was sent before, under the same key, what it gave then.
+    """What ``make`` gives; for a request that was sent before, under the same key, what that has come to.
 
     ``make(id)`` makes something with this id, ``again(id)`` finds it: `NotFoundError` when it is not there. Only that
     tells whether the first request took effect, so nothing is done twice, wherever it broke off. While the first runs,
-    and for a key that came with another body: 409. A refused request does not use its key up.
+    and for a key that came with another body: 409. A request without effect does not use its key up.
     """
     text = request.headers.get(HEADER)
     if text is None:
         return make(new_id())
     if not _KEY.fullmatch(text):
         raise ValidationError({HEADER: ["1 to 255 visible ASCII characters."]})
-    key, is_new = _open(request, caller, text)
+    claim = uuid4()
+    key, is_new = _open(request, caller, text, claim)
     if not is_new:
         try:
             return again(key.pk)
         except NotFoundError:
             if key.done:
                 raise
-        _claim(key)
-    return _made(key, make)
+        _take_over(key, claim)
+    return _made(key, claim, make)
 
 
-def _open(request: Request, caller: tuple[UUID, str], text: str) -> tuple[IdempotencyKey, bool]:
+def _open(request: Request, caller: tuple[UUID, str], text: str, claim: UUID) -> tuple[IdempotencyKey, bool]:
     """The row of the key, committed before anything else happens."""
     body = json.dumps(request.data, sort_keys=True, separators=(",", ":"))
     fingerprint = salted_hmac("memorygw.idempotency", body, algorithm="sha256").hexdigest()
@@ -60,37 +62,38 @@ def _open(request: Request, caller: tuple[UUID, str], text: str) -> tuple[Idempo
         tenant_id=caller[0],
         user_id=caller[1],
         digest=hashlib.sha256(place.encode()).hexdigest(),
-        defaults={"fingerprint": fingerprint, "claim_expires_at": after(conf.LEASE_SECONDS)},
+        defaults={"fingerprint": fingerprint, **_claimed(claim)},
     )
     if key.fingerprint != fingerprint:
         raise IdempotencyKeyReusedError
     return key, is_new
 
 
-def _claim(key: IdempotencyKey) -> None:
-    """Take over from a first request that broke off before it had an effect."""
+def _take_over(key: IdempotencyKey, claim: UUID) -> None:
+    """Go on where a first request broke off before it had an effect."""
     free = IdempotencyKey.objects.filter(pk=key.pk).exclude(claim_expires_at__gt=Now())
-    if not free.update(claim_expires_at=after(conf.LEASE_SECONDS)):
+    if not free.update(**_claimed(claim)):
         raise RequestRunningError
 
 
-def _made(key: IdempotencyKey, make: Callable[[UUID], T]) -> T:
-    rows = IdempotencyKey.objects.filter(pk=key.pk)
+def _made(key: IdempotencyKey, claim: UUID, make: Callable[[UUID], T]) -> T:
+    mine = IdempotencyKey.objects.filter(pk=key.pk, claim_token=claim)
     try:
         made = make(key.pk)
     except BaseException as error:
-        if _is_refusal(error, key):
-            rows.delete()
+        if _is_refusal(error) and not gateway.has_id(key.pk):
+            mine.delete()
         else:
-            rows.update(claim_expires_at=None)
+            mine.update(claim_expires_at=None)
         raise
-    rows.update(done=True, claim_expires_at=None)
+    mine.update(done=True, claim_expires_at=None)
     return made
 
 
-def _is_refusal(error: BaseException, key: IdempotencyKey) -> bool:
-    """Whether the request was turned away: not when it failed, or left a run of its own behind."""
-    if isinstance(error, MemorygwError):
-        details: dict[str, Any] = error.details
-        return error.status < 500 and details.get("run_id") != key.pk
-    return isinstance(error, APIException) and error.status_code < 500
+def _claimed(claim: UUID) -> dict[str, Any]:
+    return {"claim_token": claim, "claim_expires_at": after(conf.LEASE_SECONDS)}
+
+
+def _is_refusal(error: BaseException) -> bool:
+    status = error.status if isinstance(error, MemorygwError) else getattr(error, "status_code", 500)
+    return bool(status < 500)

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.auth import acting_user, names_user
 from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
 
@@ -27,6 +28,8 @@ class ToolResultShape(Shape):
 class ToolViewSet(GatewayViewSet):
     @describe("list_tools", responses=ToolListShape, parameters=[OpenApiParameter("persona", str)])
     def list(self, request: Request) -> Response:
+        if names_user(request):
+            acting_user(request)
         return Response({"items": gateway.list_tools(self.tenant_id, persona=request.query_params.get("persona", ""))})
 
     @describe("call_tool", request=ToolCall, responses=ToolResultShape)

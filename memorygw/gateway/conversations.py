@@ -98,6 +98,11 @@ def get_turns_from(
     return turns
 
 
+def has_id(made_id: UUID) -> bool:
+    """Whether a thread, a turn or a run has this id: whether the request that was to make it took effect."""
+    return bool(component("THREAD_STORE").has_id(made_id))
+
+
 def append_turns(
     tenant: TenantLike,
     user_id: UserLike,

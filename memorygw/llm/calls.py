@@ -1,16 +1,21 @@
 """The one way to a model: no connection held meanwhile, and a row that says what it cost."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
-from uuid import UUID
+from typing import Any, Protocol
+from uuid import UUID, uuid4
+
+import regex
 
 from memorygw.conf import component
 from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError, UsageRefusedError
-from memorygw.llm.base import Completion, CompletionRequest, LLMClient
+from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient
 from memorygw.models import ModelCall
 from memorygw.text import clean, cleaned
+
+_NOT_IN_NAMES = regex.compile(r"[^a-zA-Z0-9_-]")
 
 
 class UsageGuard(Protocol):
@@ -65,6 +70,20 @@ def _storable(completion: Completion) -> Completion:
         completion,
         content=content,
         refusal=refusal,
-        tool_calls=[cleaned(call) for call in completion.tool_calls],
+        tool_calls=_storable_calls(completion.tool_calls),
         model=clean(completion.model)[:200],
     )
+
+
+def _storable_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls as they may be stored and sent back to any provider: each with an id of its own, which not every server
+    gives, and a name that is one; a provider refuses a history with another for ever."""
+    found: dict[str, dict[str, Any]] = {}
+    for call in map(cleaned, calls):
+        call_id, function = call["id"], call["function"]
+        if not 0 < len(call_id) <= MAX_CALL_ID_CHARS or call_id in found:
+            call_id = f"call_{uuid4().hex}"
+        name = _NOT_IN_NAMES.sub("_", function["name"])[:64] or "_"
+        function = {"name": name, "arguments": function["arguments"] or "{}"}
+        found[call_id] = {"id": call_id, "type": "function", "function": function}
+    return list(found.values())

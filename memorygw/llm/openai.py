@@ -4,14 +4,14 @@ import json
 import os
 import threading
 from typing import Any
-from uuid import uuid4
 
 import openai
+import regex
 from openai.types.chat import ChatCompletion
 
 from memorygw.conf import conf
 from memorygw.exceptions import ModelFailedError
-from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest
+from memorygw.llm.base import Completion, CompletionRequest
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
 _OPTIONAL: dict[str, str | None] = {
@@ -20,6 +20,7 @@ _OPTIONAL: dict[str, str | None] = {
     "max_completion_tokens": "max_tokens",
     "max_tokens": None,
     "tools": None,
+    "tool_choice": None,
 }
 
 
@@ -71,14 +72,13 @@ class OpenAIClient:
             "response_format": request.json_schema and {"type": "json_schema", "json_schema": request.json_schema},
             "max_completion_tokens": request.max_output_tokens,
             "tools": list(request.tools) or None,
+            "tool_choice": request.tool_choice,
         }
         for name, instead in _OPTIONAL.items():
             if name in refused and not (name == "tools" and request.needs_tools):
                 value = optional.pop(name, None)
                 if instead:
                     optional[instead] = value
-        if optional.get("tools"):
-            optional["tool_choice"] = request.tool_choice
         wanted = {name: value for name, value in optional.items() if value is not None}
         return {"model": request.model, "messages": request.messages, **wanted}
 
@@ -87,14 +87,23 @@ class OpenAIClient:
 
         A server that names none is taken to mean the reply's schema, the parameter that is known least widely.
         """
-        words = error.param or error.message
         optional = [name for name in _OPTIONAL if name in sent and not (name == "tools" and request.needs_tools)]
-        # Servers without tools say so in many ways ("tool choice requires …"); the others are called by their name.
-        named = [name for name in optional if name.removesuffix("s") in words]
+        named = [name for name in optional if _is_about(error, name)]
         named = named or [name for name in optional if name == "response_format"]
         with self._lock:
             self._refused.setdefault(request.model, set()).update(named)
         return bool(named)
+
+
+def _is_about(error: openai.APIStatusError, name: str) -> bool:
+    """Whether a refusal is about this parameter: by the one it names ("tools[0].function…"), else by its words."""
+    if error.param:
+        return regex.split(r"[.\[]", str(error.param))[0] == name
+    words = error.message.lower()
+    if name == "tools":
+        # Servers without tools say so in many ways. What is wrong with a message of role tool is none of them.
+        return "tool" in words and ("support" in words or "tool choice" in words)
+    return name in words
 
 
 def _completion(reply: object) -> Completion:
@@ -118,19 +127,16 @@ def _completion(reply: object) -> Completion:
 
 
 def _calls(calls: object) -> list[dict[str, Any]]:
-    """The calls of functions, each with an id of its own: not every server gives one."""
-    found: dict[str, dict[str, Any]] = {}
+    found = []
     for call in calls if isinstance(calls, list) else ():
         function = getattr(call, "function", None)
         name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
         if not isinstance(name, str) or not name:
             raise ModelFailedError("malformed")
-        call_id = getattr(call, "id", None)
-        if not isinstance(call_id, str) or not 0 < len(call_id) <= MAX_CALL_ID_CHARS or call_id in found:
-            call_id = f"call_{uuid4().hex}"
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-        found[call_id] = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
-    return list(found.values())
+        function = {"name": name, "arguments": arguments}
+        found.append({"id": str(getattr(call, "id", None) or ""), "type": "function", "function": function})
+    return found
 
 
 def _count(value: object) -> int:

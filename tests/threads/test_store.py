@@ -41,7 +41,7 @@ def say(thread: Thread, *roles_and_texts: str) -> list[Turn]:
     roles = {"u": "user", "a": "assistant", "s": "system", "t": "tool"}
     drafts = [TurnDraft(role=roles[text[0]], content=text[3:]) for text in roles_and_texts]
     token = store.acquire_lease(thread.tenant_id, thread.pk, user_id=thread.user_id)
-    return store.append_turns(thread, drafts, token=token, release=True)
+    return store.append_turns(thread, drafts, token=token, lease="release")
 
 
 def expire(thread: Thread) -> None:
@@ -294,7 +294,7 @@ def test_turns_are_numbered_without_gaps_and_come_back_as_they_were_said(tenant:
         {"type": "image_url", "image_url": {"url": "data:,x"}},
     ]
     token = store.acquire_lease(tenant.pk, thread.pk, user_id="ada")
-    store.append_turns(thread, [TurnDraft(role="user", content=parts)], token=token, release=True)
+    store.append_turns(thread, [TurnDraft(role="user", content=parts)], token=token, lease="release")
     say(thread, "a: one", "u:  two \n")
     turns = store.get_turns(tenant.pk, thread.pk, user_id="ada")
     assert [(turn.seq, turn.role) for turn in turns] == [(1, "user"), (2, "assistant"), (3, "user")]
