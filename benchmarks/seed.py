@@ -14,8 +14,7 @@ from memorygw.conf import conf
 from memorygw.models import Tenant
 from threads.models import Thread, Turn
 from threads.turns import TurnDraft, turn_tokens
-from usermemory.models import Fact
-from usermemory.store import identity
+from usermemory.models import Fact, identity
 from workingmemory.models import WorkingMemoryState
 
 READ_LENGTHS = (10, 1_000, 10_000)

@@ -155,7 +155,7 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
         [turn] = store.append_turns(thread, [question], token=token, model=model)
         run = store.start_run(thread, draft, token=token)
     return LiveRun(
-        caller=ToolCaller(call.tenant_id, call.user_id, thread.id),
+        caller=ToolCaller(call.tenant_id, call.user_id, thread.id, draft.persona_id),
         thread=thread,
         run=run,
         persona=persona,
@@ -169,7 +169,7 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
 def _stored(thread: Any, run: Any) -> LiveRun:
     """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
     return LiveRun(
-        caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id),
+        caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id),
         thread=thread,
         run=run,
         persona=run.persona,

@@ -1,9 +1,6 @@
 from django.apps import AppConfig
 from django.db.models.signals import post_migrate
 
-# Registers the checks.
-import memorygw.checks  # noqa: F401
-
 
 class MemorygwConfig(AppConfig):
     name = "memorygw"
@@ -11,6 +8,8 @@ class MemorygwConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        # The checks know the tools, and those the models.
+        import memorygw.checks  # noqa: F401
         from memorygw.models import default_tenant
 
         post_migrate.connect(default_tenant, sender=self)

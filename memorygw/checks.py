@@ -13,16 +13,14 @@ from django.db import connections
 from django.utils.module_loading import import_string
 
 from memorygw.conf import Conf, Kind, Path, Range, conf, kinds, plain_type
-from memorygw.tools import NAME, Tool, all_memory_tools, named_tools
+from memorygw.tools import NAME, Tool, all_memory_tools, unknown_memory_tools
 
 PREFIX = "MEMORYGW_"
 
 # Names of the contract whose parts are not built yet: setting one is no mistake, but does nothing.
 PLANNED = frozenset(
     """
-    ACTIVE_CONFIDENCE EMBEDDER EMBEDDING_API_KEY EMBEDDING_BASE_URL EMBEDDING_MODEL ERASERS ERASURE_LEDGER EVIDENCE
-    EXTRACTION_TRIGGERS FORGET_ON_USER_DELETE MEMORY_SAVE_APPROVAL PEPPER PROTECT_MANUAL RETENTION_DAYS REVIEW_POLICY
-    SCAN_EVERY_SECONDS SCAN_IDLE_SECONDS SCAN_MIN_TURNS SPECIAL_CATEGORIES THROTTLE_KEY THROTTLE_USER USER_CAN_APPROVE
+    ERASERS ERASURE_LEDGER FORGET_ON_USER_DELETE PEPPER RETENTION_DAYS SPECIAL_CATEGORIES THROTTLE_KEY THROTTLE_USER
     """.split()  # noqa: SIM905  thirty quoted lines would say no more
 )
 
@@ -118,10 +116,9 @@ def _tool_problems() -> Iterator[str]:
     if any(_problem(kinds()[name], getattr(conf, name)) for name in ("MEMORY_TOOLS", "TOOL_PREFIX", "TOOLS")):
         # Of the wrong type, which another check says.
         return
-    known = all_memory_tools()
-    if unknown := [name for name in named_tools(conf.MEMORY_TOOLS) if conf.TOOL_PREFIX + name not in known]:
+    if unknown := unknown_memory_tools(conf.MEMORY_TOOLS):
         yield f"{PREFIX}MEMORY_TOOLS names no set and no memory tool: {', '.join(unknown)}."
-    names = list(known)
+    names = list(all_memory_tools())
     for path in conf.TOOLS:
         try:
             tool = import_string(path)

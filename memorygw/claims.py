@@ -1,4 +1,4 @@
-"""One mechanism for all late work: extraction and notes today; titles, embeddings and voice sessions later.
+"""One mechanism for all late work: extraction, notes, titles and vectors today; voice sessions later.
 
 A state row per subject says what is covered and when to work on it next. A Celery message is only a wake-up: a lost one
 is found by the sweep, a doubled one finds its row claimed. The queue may lose, the database may not (K18).

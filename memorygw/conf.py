@@ -34,7 +34,10 @@ class Range:
 Positive = Annotated[int, Range(1)]
 Limit = Annotated[int, Range(1, zero=True)]
 Path = Annotated[str, "dotted path"]
+Triggers = Literal["turns", "scanner", "turns,scanner"]
+Evidence = Literal["optional", "required"]
 Strategy = Literal["SUMMARY_BUFFER", "SLIDING_WINDOW"]
+ReviewPolicy = Literal["never", "scanner", "always_extracted", "all_model_writes"]
 
 
 class Conf:
@@ -43,6 +46,7 @@ class Conf:
     # What a host may replace.
     LLM_CLIENT: Path = "memorygw.llm.openai.OpenAIClient"
     LLM_OPTIONS: dict[str, Any] = {}
+    EMBEDDER: Path = "memorygw.embeddings.openai.OpenAIEmbedder"
     TOKENIZER: Path = "memorygw.tokens.TiktokenTokenizer"
     THREAD_STORE: Path = "threads.store.ThreadStore"
     USER_MEMORY_STORE: Path = "usermemory.store.UserMemoryStore"
@@ -62,10 +66,25 @@ class Conf:
     CONTEXT_WINDOW: Positive = 128_000
     OUTPUT_RESERVE: Positive = 4_096
 
+    # The embedder.
+    EMBEDDING_MODEL: str = ""
+    EMBEDDING_BASE_URL: str = ""
+    EMBEDDING_API_KEY: str = ""
+    EMBEDDING_TIMEOUT_SECONDS: Annotated[float, Range(0.01)] = 10.0
+
     # User memory.
     EXTRACTION_ENABLED: bool = True
     INJECTION_ENABLED: bool = True
+    EXTRACTION_TRIGGERS: Triggers = "turns"
     EXTRACT_EVERY_TURNS: Positive = 10
+    ACTIVE_CONFIDENCE: Annotated[float, Range(0, 1)] = 0.5
+    EVIDENCE: Evidence = "optional"
+    PROTECT_MANUAL: bool = False
+    USER_CAN_APPROVE: bool = True
+    SCAN_MIN_TURNS: Positive = 6
+    SCAN_IDLE_SECONDS: Annotated[int, Range(0)] = 120
+    SCAN_EVERY_SECONDS: Positive = 300
+    REVIEW_POLICY: ReviewPolicy = "scanner"
     MAX_FACTS: Limit = 100
     MAX_FACT_CHARS: Limit = 200
     INJECTION_BUDGET_CHARS: Limit = 6_000
@@ -77,6 +96,7 @@ class Conf:
     MAX_TOOL_STEPS: Positive = 8
     REMEMBER_APPROVAL: bool = True
     FORGET_APPROVAL: bool = True
+    MEMORY_SAVE_APPROVAL: bool = False
 
     # Titles.
     TITLES_ENABLED: bool = True

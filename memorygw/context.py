@@ -204,14 +204,17 @@ def history_budget(model: str, prompt: Prompt, thread: ThreadLike | None, tool_t
     return budget - MESSAGE_OVERHEAD_TOKENS * min(thread.turn_count, int(budget / per_turn))
 
 
-def facts_block(facts: Sequence[FactLike]) -> FactsBlock:
+def facts_block(facts: Sequence[FactLike], *, best_first: Sequence[FactLike] | None = None) -> FactsBlock:
     """The block a prompt gets; empty when no line fits (K10, R99, R100).
 
-    All facts, while they fit into ``INJECTION_BUDGET_CHARS``; else those changed last, whole lines only. Printed in the
-    order given, which is stable, so that a provider's prompt cache keeps working.
+    All facts, while they fit into ``INJECTION_BUDGET_CHARS``; else the first of ``best_first``, by default those that
+    changed last; whole lines only. Printed in the order of ``facts``, whatever chose them, so that a provider's prompt
+    cache keeps working.
     """
     lines = {fact.id: fact_line(fact) for fact in facts}
-    fitting = _within_budget(facts, lines)
+    if best_first is None:
+        best_first = sorted(facts, key=lambda fact: fact.updated_at, reverse=True)
+    fitting = _within_budget(best_first, lines)
     chosen = [fact for fact in facts if fact.id in fitting]
     text = _block(_FACTS_TAG, _FACTS_HEADING, (lines[fact.id] for fact in chosen)) if chosen else ""
     return FactsBlock(text, chosen, len(facts) - len(chosen))
@@ -250,8 +253,8 @@ def _within_budget(facts: Sequence[FactLike], lines: Mapping[UUID, str]) -> Coll
     if not budget or used + sum(len(line) + 1 for line in lines.values()) <= budget:
         return lines.keys()
     chosen: set[UUID] = set()
-    for fact in sorted(facts, key=lambda fact: fact.updated_at, reverse=True):
-        used += len(lines[fact.id]) + 1
+    for fact in facts:
+        used += len(lines.get(fact.id, "")) + 1
         if used > budget:
             break
         chosen.add(fact.id)

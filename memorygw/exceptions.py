@@ -58,6 +58,19 @@ class FactTooLongError(MemorygwError):
     user_message = "That is too long to remember. Please say it in fewer words."
 
 
+class FactRefusedError(MemorygwError):
+    """That must not be remembered."""
+
+    code, status = "fact_refused", 400
+    user_message = "Passwords, keys and payment data are not remembered."
+
+
+class ForbiddenError(MemorygwError):
+    """The credential may not do this."""
+
+    code, status = "forbidden", 403
+
+
 class NotFoundError(MemorygwError):
     """Not found."""
 
@@ -80,6 +93,12 @@ class ToolNotFoundError(NotFoundError):
     """There is no such tool."""
 
     code = "tool_not_found"
+
+
+class MemoryNotFoundError(NotFoundError):
+    """There is no such memory."""
+
+    code = "memory_not_found"
 
 
 class PersonaNotFoundError(NotFoundError):
@@ -137,6 +156,24 @@ class RunCancelledError(MemorygwError):
     code, status = "run_cancelled", 409
 
 
+class NotPendingError(MemorygwError):
+    """The memory does not wait for a review."""
+
+    code, status = "memory_not_pending", 409
+
+
+class ContentChangedError(MemorygwError):
+    """The memory is not what was reviewed any more."""
+
+    code, status = "memory_changed", 409
+
+
+class MemoryKeyTakenError(MemorygwError):
+    """Another memory has this key."""
+
+    code, status = "memory_key_taken", 409
+
+
 class IdempotencyKeyReusedError(MemorygwError):
     """The Idempotency-Key was used with another body."""
 
@@ -147,6 +184,12 @@ class RequestRunningError(MemorygwError):
     """The first request with this Idempotency-Key is still running."""
 
     code, status = "request_running", 409
+
+
+class PersonaNameTakenError(MemorygwError):
+    """Another persona has this name."""
+
+    code, status = "persona_name_taken", 409
 
 
 class DoubleResultError(MemorygwError):

@@ -1,11 +1,14 @@
 """Who calls (Tenant, ApiKey), as whom (Persona), and what the calls cost (ModelCall)."""
 
-from typing import Any
+from typing import Any, get_args
 
 from django.db import models
 from django.db.models.functions import Now
 
+from memorygw.conf import ReviewPolicy
 from memorygw.ids import new_id
+
+REVIEW_POLICIES = [(policy, policy.replace("_", " ").capitalize()) for policy in get_args(ReviewPolicy)]
 
 
 class Tenant(models.Model):
@@ -15,6 +18,10 @@ class Tenant(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     name = models.CharField(max_length=100, unique=True)
+    memory_extraction_enabled = models.BooleanField(default=True, help_text="Learn facts from its threads.")
+    review_policy = models.CharField(
+        max_length=20, blank=True, default="", choices=REVIEW_POLICIES, help_text="Empty: the setting's."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     def __str__(self) -> str:
@@ -71,7 +78,11 @@ class Persona(models.Model):
     )
     memory_enabled = models.BooleanField(default=True, help_text="Learn facts from its threads.")
     memory_injection_enabled = models.BooleanField(default=True, help_text="Give it what is known about the user.")
+    review_policy = models.CharField(
+        max_length=20, blank=True, default="", choices=REVIEW_POLICIES, help_text="Empty: the tenant's."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
+    updated_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["tenant", "name"], name="persona_name_once")]
@@ -86,7 +97,7 @@ class IdempotencyKey(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
-    user_id = models.CharField(max_length=255)
+    user_id = models.CharField(max_length=255, blank=True, help_text="Empty: the request acts for no user.")
     digest = models.CharField(max_length=64, editable=False, help_text="Of method, path and key.")
     fingerprint = models.CharField(max_length=64, editable=False, help_text="Keyed hash of the body.")
     done = models.BooleanField(default=False, help_text="The request has been answered.")
@@ -114,6 +125,7 @@ class ModelCall(models.Model):
         MEMORY_USER = "MEMORY_USER"
         MEMORY_WORKING = "MEMORY_WORKING"
         THREAD_TITLE = "THREAD_TITLE"
+        EMBEDDING = "EMBEDDING"
 
     OK = "ok"
 

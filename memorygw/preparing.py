@@ -7,7 +7,16 @@ from typing import Any
 from uuid import UUID
 
 from memorygw.conf import component, conf
-from memorygw.context import Context, ModelLimits, Parts, assemble, facts_block, history_budget, system_prompt
+from memorygw.context import (
+    Context,
+    FactsBlock,
+    ModelLimits,
+    Parts,
+    assemble,
+    facts_block,
+    history_budget,
+    system_prompt,
+)
 from memorygw.exceptions import InvalidError, PersonaNotFoundError
 from memorygw.models import Persona
 from memorygw.text import is_storable
@@ -20,7 +29,8 @@ from workingmemory.memory import Window
 @dataclass(frozen=True, kw_only=True)
 class ContextQuery:
     """What a context is read for: the user, the model, the tools that it is offered, and the user turn about to be
-    stored, if there is one. ``budget_tokens`` replaces the history budget after everything has come off it."""
+    stored, if there is one. Where not all facts fit, those that fit ``about`` best are taken, else that turn.
+    ``budget_tokens`` replaces the history budget after everything has come off it."""
 
     tenant_id: UUID
     user_id: str
@@ -28,6 +38,7 @@ class ContextQuery:
     model: str
     tools: Sequence[dict[str, Any]] = ()
     upcoming: TurnDraft | None = None
+    about: str = ""
     budget_tokens: int | None = None
 
 
@@ -71,8 +82,7 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     persona, model = query.persona, query.model
     instructions = _instructions(persona, thread)
     injects = conf.INJECTION_ENABLED and (persona is None or persona.memory_injection_enabled)
-    facts = component("USER_MEMORY_STORE").get_facts(query.tenant_id, query.user_id) if injects else []
-    block = facts_block(facts)
+    block = _facts_block(query) if injects else facts_block(())
     prompt = system_prompt(model, instructions, block.text)
     tool_tokens = _tokens(query.tools, model)
     budget = query.budget_tokens
@@ -89,6 +99,19 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
             tool_tokens=tool_tokens,
         )
     )
+
+
+def _facts_block(query: ContextQuery) -> FactsBlock:
+    """Every fact in reach while they fit; else those that fit the question best (R93–R98, C8)."""
+    persona_id = query.persona.pk if query.persona else None
+    store = component("USER_MEMORY_STORE")
+    facts = store.get_facts_in_reach(query.tenant_id, query.user_id, persona_id)
+    block = facts_block(facts)
+    if not block.left_out:
+        return block
+    text = query.about or (text_of(query.upcoming.content) if query.upcoming else "")
+    hits = store.recall(query.tenant_id, query.user_id, text, persona_id=persona_id, only_matches=False)
+    return facts_block(facts, best_first=[hit.fact for hit in hits])
 
 
 def _window(thread: ThreadLike | None, query: ContextQuery, budget_tokens: int) -> Window:

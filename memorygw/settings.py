@@ -160,7 +160,8 @@ if CELERY_BROKER_URL and CELERY_BROKER_URL.startswith("redis"):
         "unacked_restore_throttle": 1,
     }
 CELERY_BEAT_SCHEDULE = {
-    "sweep": {"task": "memorygw.tasks.sweep", "schedule": globals().get("MEMORYGW_SWEEP_EVERY_SECONDS", 30)}
+    "sweep": {"task": "memorygw.tasks.sweep", "schedule": globals().get("MEMORYGW_SWEEP_EVERY_SECONDS", 30)},
+    "scan": {"task": "memorygw.tasks.scan", "schedule": globals().get("MEMORYGW_SCAN_EVERY_SECONDS", 300)},
 }
 
 SPECTACULAR_SETTINGS = {"TITLE": "memorygw"}

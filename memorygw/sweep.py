@@ -12,8 +12,8 @@ from memorygw.database import after
 from memorygw.models import IdempotencyKey
 from threads.tasks import write_title
 from threads.titles import TitleState
-from usermemory.models import ExtractionState
-from usermemory.tasks import extract_facts
+from usermemory.models import EmbeddingState, ExtractionState
+from usermemory.tasks import embed_facts, extract_facts
 from workingmemory.models import WorkingMemoryState
 from workingmemory.tasks import update_notes
 
@@ -36,6 +36,7 @@ LEARNERS = (
     Learner(ExtractionState, extract_facts, lambda: conf.EXTRACTION_ENABLED),
     Learner(WorkingMemoryState, update_notes, lambda: conf.WORKING_MEMORY_ENABLED),
     Learner(TitleState, write_title, lambda: conf.TITLES_ENABLED),
+    Learner(EmbeddingState, embed_facts, lambda: bool(conf.EMBEDDING_MODEL)),
 )
 
 
@@ -63,6 +64,31 @@ def work_off() -> int:
     return len(found)
 
 
+def scan() -> int:
+    """One pass of the scanner: with a broker workers are woken for what it finds, without one it is read here. How many
+    threads were found."""
+    found = component("USER_MEMORY_STORE").mark_scanned()
+    for pk in found:
+        if has_broker():
+            send(extract_facts, pk)
+        else:
+            extract_facts(str(pk))
+    return len(found)
+
+
+def wake_scanned() -> None:
+    """The periodic pass, where the scanner is one of the triggers."""
+    if "scanner" in conf.EXTRACTION_TRIGGERS:
+        for pk in component("USER_MEMORY_STORE").mark_scanned():
+            send(extract_facts, pk)
+
+
+def keep_house() -> None:
+    """What is to be done now and then: recover the runs of dead processes, forget old idempotency keys."""
+    recover_stuck_runs()
+    IdempotencyKey.objects.filter(created_at__lte=after(-_KEYS_KEPT_SECONDS)).delete()
+
+
 def recover_stuck_runs() -> int:
     """Fail the runs of processes that died; how many."""
     return int(component("THREAD_STORE").recover_stuck_runs())
@@ -70,8 +96,7 @@ def recover_stuck_runs() -> int:
 
 def sweep() -> int:
     """One pass: with a broker wake its workers, without one do the work here; how much late work was found."""
-    recover_stuck_runs()
-    IdempotencyKey.objects.filter(created_at__lte=after(-_KEYS_KEPT_SECONDS)).delete()
+    keep_house()
     return wake_due() if has_broker() else work_off()
 
 

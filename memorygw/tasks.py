@@ -7,5 +7,10 @@ import memorygw.sweep
 
 @shared_task(name="memorygw.tasks.sweep", ignore_result=True)
 def sweep() -> None:
-    memorygw.sweep.recover_stuck_runs()
+    memorygw.sweep.keep_house()
     memorygw.sweep.wake_due()
+
+
+@shared_task(name="memorygw.tasks.scan", ignore_result=True)
+def scan() -> None:
+    memorygw.sweep.wake_scanned()

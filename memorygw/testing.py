@@ -90,7 +90,8 @@ class ScriptedModelServer:
     """Listens on a free port of 127.0.0.1 from its creation until `close`, or for the length of a ``with`` block.
 
     A chat request takes, on arrival, the first scripted answer that is meant for its model (``model=None``: for any);
-    each is good for ``times`` requests. With none left it gets ``defaults[model]``, else ``default``. Content is text,
+    each is good for ``times`` requests. With none left it gets ``defaults[model]``, else ``default``. An embedding
+    request takes what names its model, else per text ``embeddings[text]``, else 8 numbers of its own. Content is text,
     None, a dict or list (sent as its JSON text), or a function from the request to one of these. The function runs in
     a thread of the server: an exception cuts the client off, and `close` raises it again unless a ConnectionError.
     """
@@ -98,6 +99,7 @@ class ScriptedModelServer:
     def __init__(self) -> None:
         self.default: Reply = "ok"
         self.defaults: dict[str, Reply] = {}
+        self.embeddings: dict[str, Sequence[float]] = {}
         self._script: list[tuple[str | None, _Step]] = []
         self._requests: list[RecordedRequest] = []
         self._holds: dict[object, str | None] = {}
@@ -165,7 +167,7 @@ class ScriptedModelServer:
 
     @contextmanager
     def hold(self, model: str | None = None) -> Iterator[None]:
-        """Chat requests that arrive meanwhile are recorded and wait for the end of the block, at most 60 seconds."""
+        """Requests that arrive meanwhile are recorded and wait for the end of the block, at most 60 seconds."""
         hold = object()
         with self._changed:
             self._holds[hold] = model
@@ -179,7 +181,7 @@ class ScriptedModelServer:
     def reset(self) -> None:
         """Forget the script, the requests and the defaults; holds stay."""
         with self._changed:
-            self.default, self.defaults = "ok", {}
+            self.default, self.defaults, self.embeddings = "ok", {}, {}
             self._script.clear()
             self._requests.clear()
 
@@ -220,17 +222,25 @@ class ScriptedModelServer:
         return answer
 
     def _step(self, request: RecordedRequest) -> "_Step":
-        if request.route != _CHAT:
-            return {_EMBEDDINGS: _embeddings, _MODELS: self._models}.get(request.route, _not_found)
         for position, (model, step) in enumerate(self._script):
-            if model in (None, request.model):
+            if _concerns(model, request):
                 del self._script[position]
                 return step
-        return partial(_reply, self.defaults.get(request.model, self.default), {})
+        if request.route == _CHAT:
+            return partial(_reply, self.defaults.get(request.model, self.default), {})
+        return {_EMBEDDINGS: self._embeddings, _MODELS: self._models}.get(request.route, _not_found)
 
     def _holds_of(self, request: RecordedRequest) -> set[object]:
-        models = (None, request.model) if request.route == _CHAT else ()
-        return {hold for hold, model in self._holds.items() if model in models}
+        return {hold for hold, model in self._holds.items() if _concerns(model, request)}
+
+    def _embeddings(self, request: RecordedRequest) -> "_Answer":
+        value = request.body.get("input", "")
+        # A list of numbers is one text, already in tokens.
+        inputs = [value] if isinstance(value, str) or all(isinstance(item, int) for item in value) else value
+        vectors = enumerate(self.embeddings.get(str(item)) or _vector(item) for item in inputs)
+        data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in vectors]
+        usage = _usage(sum(len(str(item).split()) for item in inputs))
+        return _Answer(_json({"object": "list", "data": data, "model": request.model, "usage": usage}))
 
     def _models(self, _: RecordedRequest) -> "_Answer":
         """Every model that the defaults or a request have named."""
@@ -252,6 +262,11 @@ class _Answer:
 
 
 _Step = Callable[[RecordedRequest], _Answer]
+
+
+def _concerns(model: str | None, request: RecordedRequest) -> bool:
+    """Whether what is meant for the model, None for any, is meant for this request; "any" is about chats alone."""
+    return request.route == _CHAT if model is None else model == request.model and request.route in (_CHAT, _EMBEDDINGS)
 
 
 def _reply(content: Reply, options: ReplyOptions, request: RecordedRequest) -> _Answer:
@@ -304,16 +319,6 @@ def _cut_off(after_bytes: int | None, request: RecordedRequest) -> _Answer:
     if after_bytes is None:
         raise ConnectionAbortedError
     return replace(_reply("ok", {}, request), sent_bytes=after_bytes)
-
-
-def _embeddings(request: RecordedRequest) -> _Answer:
-    value = request.body.get("input", "")
-    # A list of numbers is one text, already in tokens.
-    single = isinstance(value, str) or all(isinstance(item, int) for item in value)
-    inputs = [value] if single else value
-    data = [{"object": "embedding", "index": i, "embedding": _vector(item)} for i, item in enumerate(inputs)]
-    usage = _usage(sum(len(str(item).split()) for item in inputs))
-    return _Answer(_json({"object": "list", "data": data, "model": request.model, "usage": usage}))
 
 
 def _vector(value: Any) -> list[float]:

@@ -6,6 +6,7 @@ is told to the model as the tool's result (U57).
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -19,24 +20,37 @@ from django.utils.module_loading import import_string
 
 from memorygw.conf import component, conf
 from memorygw.exceptions import MemorygwError, ToolNotFoundError
+from memorygw.models import Persona, Tenant
 from memorygw.text import clean, cleaned
+from usermemory.models import Owner
+from usermemory.refusals import tool_refusal
+from usermemory.review import MEMORY_SAVE, is_reviewed
+from usermemory.rows import Source
 
 logger = logging.getLogger(__name__)
 
 NAME = regex.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What providers accept as the name of a function."""
 
-SETS = {"gateway": ("remember_user_fact", "forget_user_fact"), "none": ()}
+SETS = {
+    "gateway": ("remember_user_fact", "forget_user_fact"),
+    "persona": ("memory_save", "memory_recall"),
+    "none": (),
+}
 """What ``MEMORYGW_MEMORY_TOOLS`` and a persona's ``memory_tools`` may name, beside tools one by one (C30)."""
+
+MAX_SAVES, SAVED_CONFIDENCE = 3, 0.9
 
 
 @dataclass(frozen=True)
 class ToolCaller:
-    """For whom a tool acts, and in which thread."""
+    """For whom a tool acts, in which thread, with which persona. ``counts``: what was done in this call so far."""
 
     tenant_id: UUID
     user_id: str
     thread_id: UUID | None = None
+    persona_id: UUID | None = None
+    counts: Counter[str] = field(default_factory=Counter, compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +130,12 @@ def named_tools(choice: str) -> Sequence[str]:
     return SETS[choice] if choice in SETS else [name.strip() for name in choice.split(",") if name.strip()]
 
 
+def unknown_memory_tools(choice: str) -> list[str]:
+    """The names in a choice of memory tools that are none's."""
+    known = all_memory_tools()
+    return [name for name in named_tools(choice) if conf.TOOL_PREFIX + name not in known]
+
+
 def host_tools() -> list[Tool]:
     return [import_string(path) for path in conf.TOOLS]
 
@@ -150,6 +170,20 @@ def all_memory_tools() -> dict[str, Tool]:
             call=_forget,
             needs_approval=conf.FORGET_APPROVAL,
             atomic=True,
+        ),
+        Tool(
+            name=f"{prefix}memory_save",
+            description="Save something lasting about the user, in a few words. A known key gets the new value.",
+            parameters=_save_parameters(),
+            call=_save,
+            needs_approval=conf.MEMORY_SAVE_APPROVAL,
+            atomic=True,
+        ),
+        Tool(
+            name=f"{prefix}memory_recall",
+            description="Search what is remembered about the user.",
+            parameters=_recall_parameters(),
+            call=_recall,
         ),
     )
     return {tool.name: tool for tool in tools}
@@ -188,8 +222,69 @@ def _remember(caller: ToolCaller, arguments: dict[str, Any]) -> str:
 
 
 def _forget(caller: ToolCaller, arguments: dict[str, Any]) -> str:
-    component("USER_MEMORY_STORE").remove_fact(caller.tenant_id, caller.user_id, arguments["key"])
-    return "Nothing is remembered under this key any more."
+    removed = component("USER_MEMORY_STORE").remove_fact(caller.tenant_id, caller.user_id, arguments["key"])
+    return "Forgotten." if removed else "Nothing was removed: nothing is remembered under this key."
+
+
+def _save(caller: ToolCaller, arguments: dict[str, Any]) -> str:
+    """Active at once, unless the policy has every model's write reviewed (R70, C1); refused for what `_save_refusal`
+    says."""
+    store, key, value = component("USER_MEMORY_STORE"), arguments["key"], arguments["value"]
+    if code := _save_refusal(caller, arguments):
+        return f"Not saved: {code}."
+    owner = Owner.user(caller.user_id)
+    if caller.persona_id and arguments.get("scope") == "persona_user":
+        owner = Owner.persona_user(caller.persona_id, caller.user_id)
+    source = Source("tool", arguments.get("confidence", SAVED_CONFIDENCE), caller.thread_id)
+    caller.counts["memory_save"] += 1
+    tenant = Tenant.objects.get(pk=caller.tenant_id)
+    persona = Persona.objects.filter(tenant=tenant, pk=caller.persona_id).first() if caller.persona_id else None
+    if is_reviewed(MEMORY_SAVE, persona, tenant):
+        store.propose_fact(caller.tenant_id, owner, key, value, source)
+        return "Saved for review."
+    store.save_fact(caller.tenant_id, owner, key, value, source)
+    return "Saved."
+
+
+def _save_refusal(caller: ToolCaller, arguments: dict[str, Any]) -> str:
+    """Why a model may not save this, as a code; empty when it may."""
+    scope = arguments.get("scope", "user")
+    if scope == "persona" or (scope == "persona_user" and not caller.persona_id):
+        return "scope_forbidden"
+    if caller.counts["memory_save"] >= MAX_SAVES:
+        return "budget_exceeded"
+    return tool_refusal(arguments["key"], arguments["value"])
+
+
+def _recall(caller: ToolCaller, arguments: dict[str, Any]) -> Any:
+    query, limit = arguments["query"], arguments.get("limit", 10)
+    store = component("USER_MEMORY_STORE")
+    hits = store.recall(caller.tenant_id, caller.user_id, query, persona_id=caller.persona_id)
+    found = [hit.fact for hit in hits[:limit]]
+    names = ("key", "value", "confidence", "scope")
+    return [{name: getattr(fact, name) for name in names} for fact in found] or "Nothing is remembered about that."
+
+
+def _save_parameters() -> dict[str, Any]:
+    schema = _texts(
+        key="What it is about, in a few words: a known key where there is one.",
+        value="What to save, short and complete on its own, in the user's language.",
+    )
+    schema["properties"] |= {
+        "confidence": {"type": "number", "minimum": 0, "maximum": 1, "description": "How sure it is; 0.9 if unsaid."},
+        "scope": {
+            "type": "string",
+            "enum": ["user", "persona_user", "persona"],
+            "description": "user: for all conversations (the default). persona_user: only for those with you.",
+        },
+    }
+    return schema
+
+
+def _recall_parameters() -> dict[str, Any]:
+    schema = _texts(query="What to look for, in words or as a question.")
+    schema["properties"]["limit"] = {"type": "integer", "minimum": 1, "maximum": 50, "description": "10 if unsaid."}
+    return schema
 
 
 def _texts(**descriptions: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The documentation says what is so: its tables agree with the code, its links lead somewhere, its quickstart runs."""
 
+import json
 import os
 import re
 import shutil
@@ -170,6 +171,15 @@ def test_the_examples_of_runs_and_tools_run(tmp_path: Path) -> None:
     assert '"status":"cancelled"' in done
     assert '{"content":"Remembered."}' in done
     assert '"content":"Where am I?"' in done
+
+
+def test_the_examples_of_review_run(tmp_path: Path) -> None:
+    [quickstart] = blocks("bash", page("README.md"))
+    opening = quickstart.partition("# Ada says something")[0]
+    done = play("\n".join([opening, *blocks("bash", page("docs/how-to/review.md"))]), tmp_path)
+    assert done.count('"status":"pending_review"') == 2
+    listed = json.loads(done.splitlines()[-1])["data"]
+    assert [(memory["key"], memory["value"], memory["status"]) for memory in listed] == [("home", "Turin", "active")]
 
 
 @pytest.mark.django_db

@@ -274,6 +274,30 @@ def test_embeddings_leave_the_script_alone(server: ScriptedModelServer, client: 
     assert ask(client) == "for the chat"
 
 
+def test_a_text_has_the_embedding_that_a_test_gave_it(server: ScriptedModelServer, client: openai.OpenAI) -> None:
+    server.embeddings["a"] = [0.5, -1]
+    answer = client.embeddings.create(model="embed", input=["b", "a"], encoding_format="float")
+    assert [len(item.embedding) for item in answer.data] == [8, 2]
+    assert answer.data[1].embedding == [0.5, -1]
+
+
+def test_what_names_the_embedding_model_is_for_its_requests(
+    server: ScriptedModelServer, client: openai.OpenAI, pool: ThreadPoolExecutor
+) -> None:
+    server.fail(500, model="embed")
+    server.garbage(b"{", content_type="application/json", model="embed")
+    with pytest.raises(openai.InternalServerError):
+        client.embeddings.create(model="embed", input="a")
+    with pytest.raises(ValueError, match="property name"):
+        client.embeddings.create(model="embed", input="a", encoding_format="float")
+    with server.hold(model="embed"):
+        late = pool.submit(client.embeddings.create, model="embed", input="a")
+        server.wait_for_requests(3, model="embed")
+        assert ask(client) == "ok"
+        assert not late.done()
+    assert len(late.result().data) == 1
+
+
 def test_the_models_are_those_that_were_named(server: ScriptedModelServer, client: openai.OpenAI) -> None:
     server.defaults["cheap"] = "ok"
     ask(client, model="main")
@@ -340,11 +364,12 @@ def test_many_clients_may_ask_at_once(
 
 def test_reset_forgets_everything(server: ScriptedModelServer, client: openai.OpenAI) -> None:
     ask(client)
-    server.default, server.defaults["main"] = "default", "main"
+    server.default, server.defaults["main"], server.embeddings["a"] = "default", "main", [1.0]
     server.reply("scripted")
     server.reset()
     assert server.requests == []
     assert ask(client) == "ok"
+    assert len(client.embeddings.create(model="embed", input="a").data[0].embedding) == 8
 
 
 def test_a_client_that_went_away_is_no_news(capfd: pytest.CaptureFixture[str]) -> None:

@@ -246,6 +246,7 @@ print(json.dumps({
         "tasks": [
             "memorygw.tasks.sweep",
             "threads.tasks.write_title",
+            "usermemory.tasks.embed_facts",
             "usermemory.tasks.extract_facts",
             "workingmemory.tasks.update_notes",
         ],

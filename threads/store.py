@@ -12,7 +12,7 @@ from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet, Subquery
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from memorygw.conf import conf
@@ -28,18 +28,13 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
 )
 from memorygw.ids import new_id
+from memorygw.paging import Page, newest_first
 from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.runs import RunStore
 from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
 
 _SPARE_TURNS = 16
 _NEAR_TURNS = 500
-
-
-@dataclass(frozen=True)
-class Page:
-    items: list[Thread]
-    has_more: bool
 
 
 @dataclass(frozen=True)
@@ -86,28 +81,16 @@ class ThreadStore(RunStore):
         limit: int,
         starting_after: UUID | None = None,
         ending_before: UUID | None = None,
-    ) -> Page:
+    ) -> Page[Thread]:
         """One page, newest first. ``ending_before`` a thread: the next older ones; ``starting_after``: the adjacent
         newer ones (K13). A cursor that is no live thread of this user: `ThreadNotFoundError`."""
-        if not 1 <= limit <= 200:
-            raise InvalidError("The limit must be between 1 and 200.", fields={"limit": ["Between 1 and 200."]})
-        if starting_after and ending_before:
-            raise InvalidError("Give one cursor, not both.", fields={"starting_after": ["Not with ending_before."]})
-        threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
-        if cursor := starting_after or ending_before:
-            self.get_thread(tenant_id, cursor, user_id=user_id)
-            # Compared inside the database: SQLite keeps times as text, which a value that was read need not equal.
-            at = Thread.objects.filter(pk=cursor).values("created_at")[:1]
-            side = "gt" if starting_after else "lt"
-            # The first bound is the range of the index, the second settles equal times.
-            threads = threads.filter(
-                Q(**{f"created_at__{side}": Subquery(at)}) | Q(**{f"pk__{side}": cursor}),
-                **{f"created_at__{side}e": Subquery(at)},
-            )
-        order = ("created_at", "pk") if starting_after else ("-created_at", "-pk")
-        rows = list(threads.order_by(*order)[: limit + 1])
-        items = rows[:limit]
-        return Page(items[::-1] if starting_after else items, has_more=len(rows) > limit)
+        return newest_first(
+            Thread.objects.of_user(tenant_id, user_id).select_related("persona"),
+            limit=limit,
+            starting_after=starting_after,
+            ending_before=ending_before,
+            missing=ThreadNotFoundError,
+        )
 
     def list_thread_ids(self, tenant_id: UUID, *, user_id: str | None = None) -> list[UUID]:
         """Every live thread of the user, or of the tenant; no paging (T53, T54)."""

@@ -1,14 +1,17 @@
 """What is known about a user across threads."""
 
+import hashlib
+from dataclasses import dataclass
 from uuid import UUID
 
 from django.db import models
-from django.db.models import Q
+from django.db.models import F, Q
 from django.db.models.functions import Now
 
-from memorygw.claims import LateWork
+from memorygw.claims import LateWork, LateWorkQuerySet
 from memorygw.ids import new_id
 from memorygw.models import Tenant
+from memorygw.text import fold, normalize_key
 
 
 class UserMemory(models.Model):
@@ -29,6 +32,40 @@ class UserMemory(models.Model):
         return f"User memory {self.id}"
 
 
+@dataclass(frozen=True)
+class Owner:
+    """Whose a fact is: a user's, a persona's, or a user's with one persona (R17–R19)."""
+
+    scope: str
+    owner_id: str
+    user_id: str = ""
+
+    @classmethod
+    def user(cls, user_id: str) -> "Owner":
+        return cls("user", user_id)
+
+    @classmethod
+    def persona(cls, persona_id: UUID) -> "Owner":
+        return cls("persona", str(persona_id))
+
+    @classmethod
+    def persona_user(cls, persona_id: UUID, user_id: str) -> "Owner":
+        return cls("persona_user", str(persona_id), user_id)
+
+    @property
+    def person(self) -> str:
+        """The user it is about; empty for a persona's."""
+        return self.owner_id if self.scope == "user" else self.user_id
+
+
+def _personal(tenant_id: UUID | None, user_id: str) -> Q:
+    """Rows that are about this user alone, in every scope. Fails closed, like `FactQuerySet.of_user`."""
+    if tenant_id is None or not user_id:
+        raise ValueError("A tenant and a user are required.")
+    own, with_persona = Q(scope=Fact.Scope.USER, owner_id=user_id), Q(scope=Fact.Scope.PERSONA_USER, user_id=user_id)
+    return Q(own | with_persona, tenant_id=tenant_id)
+
+
 class FactQuerySet(models.QuerySet["Fact"]):
     def of_user(self, tenant_id: UUID | None, user_id: str) -> "FactQuerySet":
         """Rows of scope user. Fails closed: no tenant or no user is an error, never "all"."""
@@ -36,13 +73,41 @@ class FactQuerySet(models.QuerySet["Fact"]):
             raise ValueError("A tenant and a user are required.")
         return self.filter(tenant_id=tenant_id, scope=Fact.Scope.USER, owner_id=user_id)
 
+    def of(self, tenant_id: UUID, owner: Owner) -> "FactQuerySet":
+        """Rows of one owner, in every status."""
+        return self.filter(tenant_id=tenant_id, scope=owner.scope, owner_id=owner.owner_id, user_id=owner.user_id)
+
+    def in_reach(self, tenant_id: UUID, user_id: str, persona_id: UUID | None) -> "FactQuerySet":
+        """Rows that apply to a user who talks to a persona: their own, the persona's, and theirs with it (R95)."""
+        if persona_id is None:
+            return self.of_user(tenant_id, user_id)
+        owner = {"tenant_id": tenant_id, "owner_id": str(persona_id)}
+        shared = self.filter(**owner, scope=Fact.Scope.PERSONA)
+        return self.of_user(tenant_id, user_id) | shared | self.filter(**owner, scope="persona_user", user_id=user_id)
+
     def personal_to(self, tenant_id: UUID, user_id: str) -> "FactQuerySet":
         """Everything that is about this user alone, in every scope and status: what clearing and erasing take."""
-        shared_with_persona = Q(tenant_id=tenant_id, scope=Fact.Scope.PERSONA_USER, user_id=user_id)
-        return self.of_user(tenant_id, user_id) | self.filter(shared_with_persona)
+        return self.filter(_personal(tenant_id, user_id))
+
+    def keyed(self, key: str) -> "FactQuerySet":
+        return self.filter(identity=identity(key))
+
+    def matching(self, query: str) -> "FactQuerySet":
+        """Rows whose key or value holds every word of ``query``, whatever its case; no character is special (K19)."""
+        found = self
+        for word in fold(query).split():
+            found = found.filter(searchable__contains=word)
+        return found
+
+    def pending(self) -> "FactQuerySet":
+        return self.filter(status=Fact.Status.PENDING_REVIEW)
 
     def active(self) -> "FactQuerySet":
         return self.filter(status=Fact.Status.ACTIVE)
+
+    def without_vector(self, model: str) -> "FactQuerySet":
+        """Active and pending facts that the embedding model of this name has not read as they are now."""
+        return self.filter(status__in=[Fact.Status.ACTIVE, Fact.Status.PENDING_REVIEW]).exclude(embedding_model=model)
 
     def in_order(self) -> "FactQuerySet":
         """The order in which they came: stable, so that prompts keep their beginning when one value changes (U36)."""
@@ -71,6 +136,10 @@ class Fact(models.Model):
         MANUAL = "manual"
         TOOL = "tool"
 
+    class Operation(models.TextChoices):
+        SET = "set"
+        DELETE = "delete"
+
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
     scope = models.CharField(max_length=12, choices=Scope, default=Scope.USER)
@@ -83,6 +152,11 @@ class Fact(models.Model):
         max_length=64, editable=False, help_text="Digest of the normalised key (or text): a long one fits no index."
     )
     status = models.CharField(max_length=16, choices=Status, default=Status.ACTIVE)
+    operation = models.CharField(
+        max_length=6, choices=Operation, default=Operation.SET, help_text="What approving does: delete, only in review."
+    )
+    rejected = models.BooleanField(default=False, help_text="Archived by a reviewer's no: not proposed again.")
+    searchable = models.TextField(editable=False, help_text="Key and value, folded: what a filter looks in.")
     origin = models.CharField(max_length=8, choices=Origin)
     confidence = models.FloatField(default=1.0)
     source_thread = models.ForeignKey(
@@ -90,6 +164,10 @@ class Fact(models.Model):
     )
     source_seq = models.PositiveIntegerField(
         null=True, blank=True, help_text="The user's turn of the source thread that was quoted as evidence."
+    )
+    embedding = models.BinaryField(null=True, help_text="Its vector: float32, little-endian.")
+    embedding_model = models.CharField(
+        max_length=200, blank=True, default="", editable=False, help_text="Whose vector it is; empty: there is none."
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now())
@@ -103,6 +181,18 @@ class Fact(models.Model):
                 condition=Q(status="active"),
                 name="fact_one_active_per_identity",
             ),
+            models.UniqueConstraint(
+                fields=["tenant", "scope", "owner_id", "user_id", "identity"],
+                condition=Q(status="pending_review"),
+                name="fact_one_pending_per_identity",
+            ),
+            models.CheckConstraint(
+                condition=Q(status__in=["active", "pending_review", "archived"]), name="fact_status_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(operation="set") | (Q(operation="delete") & ~Q(status="active")),
+                name="fact_active_is_no_deletion",
+            ),
             models.CheckConstraint(
                 condition=Q(scope__in=["user", "persona"], user_id="") | (Q(scope="persona_user") & ~Q(user_id="")),
                 name="fact_user_only_in_scope_persona_user",
@@ -111,25 +201,88 @@ class Fact(models.Model):
             models.CheckConstraint(
                 condition=(Q(kind="keyed") & ~Q(key="")) | Q(kind="text", key=""), name="fact_has_a_key_unless_text"
             ),
+            models.CheckConstraint(
+                condition=Q(embedding__isnull=True, embedding_model="")
+                | (Q(embedding__isnull=False) & ~Q(embedding_model="")),
+                name="fact_vector_names_its_model",
+            ),
             models.CheckConstraint(condition=Q(confidence__gte=0, confidence__lte=1), name="fact_confidence_0_to_1"),
         ]
         indexes = [
             models.Index(
                 fields=["tenant", "scope", "owner_id", "user_id", "status", "created_at"], name="fact_of_owner"
-            )
+            ),
+            models.Index(
+                fields=["tenant", "user_id"], condition=Q(scope="persona_user"), name="fact_of_user_with_persona"
+            ),
+            models.Index(
+                fields=["tenant", "created_at"], condition=Q(status="pending_review"), name="fact_to_be_reviewed"
+            ),
         ]
 
     def __str__(self) -> str:
         return f"Fact {self.id}"
 
 
+def identity(key: str) -> str:
+    """What makes two facts of one owner the same: a digest, since a long key fits no index row."""
+    return hashlib.sha256(normalize_key(key).encode()).hexdigest()
+
+
 class ExtractionState(LateWork):
     """How far a thread has been read for facts. One marker per thread, so each turn is read once (K18)."""
 
     thread = models.OneToOneField("memorygw_threads.Thread", models.CASCADE, primary_key=True, related_name="+")
+    scanned_turns = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Turns at which the scanner found it due; a later answer overrules that."
+    )
 
     class Meta(LateWork.Meta):
-        pass
+        indexes = [
+            *LateWork.Meta.indexes,
+            models.Index(fields=["thread"], condition=Q(answered__gt=F("covered")), name="extraction_unread"),
+        ]
+
+    @property
+    def is_scanned(self) -> bool:
+        """Whether the extraction that is due is the scanner's, not one behind an answer."""
+        return self.scanned_turns == self.answered
 
     def __str__(self) -> str:
         return f"Extraction of thread {self.thread_id}"
+
+
+class EmbeddingState(LateWork):
+    """Whether facts of an owner wait for their vectors. One row per owner: the facts say themselves which of them."""
+
+    # These count turns, and no thread is read here.
+    covered = answered = None  # type: ignore[assignment]
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
+    scope = models.CharField(max_length=12, choices=Fact.Scope)
+    owner_id = models.CharField(max_length=255)
+    user_id = models.CharField(max_length=255, blank=True, default="")
+
+    class Meta(LateWork.Meta):
+        constraints = [
+            models.UniqueConstraint(
+                fields=["tenant", "scope", "owner_id", "user_id"], name="embeddingstate_one_per_owner"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"Embedding {self.id}"
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.scope, self.owner_id, self.user_id)
+
+    @property
+    def facts(self) -> FactQuerySet:
+        return Fact.objects.of(self.tenant_id, self.owner)
+
+    @classmethod
+    def personal_to(cls, tenant_id: UUID, user_id: str) -> LateWorkQuerySet:
+        """The rows that hold this user's id: what erasing takes."""
+        return cls.objects.filter(_personal(tenant_id, user_id))

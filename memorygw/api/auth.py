@@ -94,6 +94,17 @@ class IsAdminKey(HasCredential):
         return isinstance(request.auth, Principal) and request.auth.role == ApiKey.Role.ADMIN
 
 
+class IsReviewer(HasCredential):
+    """An admin key, for its tenant, or a superuser's session, for all of them."""
+
+    def has_permission(self, request: Request, view: Any) -> bool:
+        return IsAdminKey().has_permission(request, view) or is_platform_admin(request)
+
+
+def is_platform_admin(request: Request) -> bool:
+    return bool(isinstance(request.auth, Principal) and request.user.is_active and request.user.is_superuser)
+
+
 def acting_user(request: Request) -> str:
     """The user this request acts for: named by the query or the header, or bound to the credential.
 

@@ -32,9 +32,10 @@ _KEY = regex.compile(r"[\x21-\x7e]{1,255}")
 def once(request: Request, caller: tuple[UUID, str], make: Callable[[UUID], T], again: Callable[[UUID], T]) -> T:
     """What ``make`` gives; for a request that was sent before, under the same key, what that has come to.
 
-    ``make(id)`` makes something with this id, ``again(id)`` finds it: `NotFoundError` when it is not there. Only that
-    tells whether the first request took effect, so nothing is done twice, wherever it broke off. While the first runs,
-    and for a key that came with another body: 409. A request without effect does not use its key up.
+    ``caller``: the tenant and the acting user, empty where a request acts for nobody. ``make(id)`` makes something with
+    this id, ``again(id)`` finds it: `NotFoundError` when it is not there. Only that tells whether the first request
+    took effect, so nothing is done twice, wherever it broke off. While the first runs, and for a key that came with
+    another body: 409. A request without effect does not use its key up.
     """
     text = request.headers.get(HEADER)
     if text is None:

@@ -1,9 +1,7 @@
 """Threads, their turns and their memory."""
 
 from typing import Any
-from uuid import UUID
 
-from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -11,7 +9,7 @@ from rest_framework.response import Response
 
 from memorygw import gateway
 from memorygw.api.idempotency import PARAMETER, once
-from memorygw.api.views import GatewayViewSet, Shape, describe, limit_of, valid
+from memorygw.api.views import GatewayViewSet, Shape, cursors, describe, ids_among, page_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
 from threads.turns import TurnDraft
 
@@ -157,23 +155,10 @@ class ContextRequest(serializers.Serializer[Any]):
     budget_tokens = serializers.IntegerField(required=False, min_value=0, max_value=2**31 - 1)
 
 
-_PAGING = [
-    OpenApiParameter("limit", int, description="1 to 200, 20 when left out."),
-    OpenApiParameter("starting_after", UUID, description="A thread: the adjacent newer ones."),
-    OpenApiParameter("ending_before", UUID, description="A thread: the next older ones."),
-]
-
-
 class ThreadViewSet(GatewayViewSet):
-    @describe("list_threads", responses=ThreadPageShape, parameters=_PAGING)
+    @describe("list_threads", responses=ThreadPageShape, parameters=cursors("thread"))
     def list(self, request: Request) -> Response:
-        page = gateway.list_threads(
-            *self.caller,
-            limit=limit_of(request, default=20, most=200),
-            starting_after=request.query_params.get("starting_after"),
-            ending_before=request.query_params.get("ending_before"),
-        )
-        return Response(ThreadPageShape(page).data)
+        return Response(ThreadPageShape(gateway.list_threads(*self.caller, **page_of(request))).data)
 
     @describe("create_thread", request=NewThread, responses={201: ThreadShape}, parameters=[PARAMETER])
     def create(self, request: Request) -> Response:
@@ -208,7 +193,7 @@ class ThreadViewSet(GatewayViewSet):
     @describe("delete_threads", request=ThreadDeletion, responses=ThreadCountsShape)
     def delete_many(self, request: Request) -> Response:
         ids = valid(ThreadDeletion, request.data)["ids"]
-        counts = gateway.delete_threads(*self.caller, ids if ids == "all" else _uuids(ids))
+        counts = gateway.delete_threads(*self.caller, ids if ids == "all" else ids_among(ids))
         return Response(ThreadCountsShape(counts).data)
 
     @describe("get_turns", responses=TurnListShape)
@@ -244,8 +229,6 @@ class ThreadViewSet(GatewayViewSet):
     @describe("get_context", request=ContextRequest, responses=ContextShape)
     def context(self, request: Request, thread_id: str) -> Response:
         options = valid(ContextRequest, request.data)
-        # What the query will choose by is recall; until then it has no effect.
-        options.pop("query", None)
         return Response(ContextShape(gateway.get_context(*self.caller, thread_id, **options)).data)
 
     @describe("get_thread_memory", responses=MemoryShape)
@@ -256,14 +239,3 @@ class ThreadViewSet(GatewayViewSet):
     def reset_memory(self, request: Request, thread_id: str) -> Response:
         gateway.reset_thread_memory(*self.caller, thread_id)
         return Response(status=204)
-
-
-def _uuids(texts: list[str]) -> list[UUID]:
-    """The ids among the texts; what is no id is nobody's thread, and ignored like one."""
-    ids = []
-    for text in texts:
-        try:
-            ids.append(UUID(text))
-        except ValueError:
-            continue
-    return ids

@@ -9,6 +9,8 @@ from django.urls import include, path
 from memorygw.api import errors, health, schema
 from memorygw.api.asking import AskViewSet
 from memorygw.api.facts import FactViewSet
+from memorygw.api.memories import MemoryViewSet, ReviewViewSet
+from memorygw.api.personas import PersonaFactViewSet, PersonaViewSet, TenantViewSet
 from memorygw.api.rights import RightsViewSet
 from memorygw.api.threads import ThreadViewSet
 from memorygw.api.tokens import TokenViewSet
@@ -42,6 +44,20 @@ api = [
     path("facts", view(FactViewSet, get="list", put="put", delete="delete")),
     path("facts/context", view(FactViewSet, get="context", put="put_context", delete="delete_context")),
     path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),
+    path("memories", view(MemoryViewSet, get="list")),
+    path("memories/count", view(MemoryViewSet, get="count")),
+    path("memories/search", view(MemoryViewSet, get="search")),
+    path("memories/<str:memory_id>", view(MemoryViewSet, put="update", delete="destroy")),
+    path("memories/<str:memory_id>/approve", view(MemoryViewSet, post="approve")),
+    path("memories/<str:memory_id>/reject", view(MemoryViewSet, post="reject")),
+    path("memories/<str:memory_id>/sources", view(MemoryViewSet, get="sources")),
+    path("admin/memories/pending", view(ReviewViewSet, get="pending")),
+    path("admin/memories/bulk-approve", view(ReviewViewSet, post="approve")),
+    path("admin/memories/bulk-reject", view(ReviewViewSet, post="reject")),
+    path("personas", view(PersonaViewSet, get="list", post="create")),
+    path("personas/<str:persona_id>", view(PersonaViewSet, get="retrieve", patch="partial_update", delete="destroy")),
+    path("personas/<str:persona_id>/facts/<path:key>", view(PersonaFactViewSet, put="put", delete="delete")),
+    path("tenant", view(TenantViewSet, get="retrieve", patch="partial_update")),
     path("user-tokens", view(TokenViewSet, post="create")),
     path("users/forget", view(RightsViewSet, post="forget_by_query")),
     path("users/<path:user_id>/forget", view(RightsViewSet, post="forget")),

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import regex
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -112,6 +112,24 @@ def valid(serializer_class: type[serializers.Serializer[Any]], data: Any) -> dic
     return values
 
 
+def cursors(item: str) -> list[OpenApiParameter]:
+    """The parameters of a list in pages, for the schema."""
+    return [
+        OpenApiParameter("limit", int, description="1 to 200, 20 when left out."),
+        OpenApiParameter("starting_after", UUID, description=f"A {item}: the adjacent newer ones."),
+        OpenApiParameter("ending_before", UUID, description=f"A {item}: the next older ones."),
+    ]
+
+
+def page_of(request: Request) -> dict[str, Any]:
+    """The page that the query asks for, as the gateway's lists take it."""
+    return {
+        "limit": limit_of(request, default=20, most=200),
+        "starting_after": request.query_params.get("starting_after"),
+        "ending_before": request.query_params.get("ending_before"),
+    }
+
+
 def limit_of(request: Request, *, default: int, most: int) -> int:
     """``?limit=`` in plain ASCII digits, from 1 to ``most`` (K13)."""
     text = request.query_params.get("limit")
@@ -121,3 +139,14 @@ def limit_of(request: Request, *, default: int, most: int) -> int:
     if not 1 <= limit <= most:
         raise ValidationError({"limit": [f"A whole number from 1 to {most}."]})
     return limit
+
+
+def ids_among(texts: Iterable[str]) -> list[UUID]:
+    """The ids among the texts; what is no id names nothing, and is ignored like an unknown one."""
+    ids = []
+    for text in texts:
+        try:
+            ids.append(UUID(text))
+        except ValueError:
+            continue
+    return ids

@@ -117,6 +117,7 @@ def get_context(
     *,
     persona: str = "",
     model: str = "",
+    query: str = "",
     budget_tokens: int | None = None,
 ) -> Context:
     """What the next request on this thread would carry, for callers that run their own model; nothing is written."""
@@ -124,8 +125,17 @@ def get_context(
     thread = component("THREAD_STORE").get_thread(tenant_pk, thread_uuid(thread_id), user_id=user)
     chosen = find_persona(tenant_pk, persona) if persona else thread.persona
     model = model_of(chosen, model)
-    query = ContextQuery(tenant_id=tenant_pk, user_id=user, persona=chosen, model=model, budget_tokens=budget_tokens)
-    return read_context(thread, query)
+    return read_context(
+        thread,
+        ContextQuery(
+            tenant_id=tenant_pk,
+            user_id=user,
+            persona=chosen,
+            model=model,
+            about=query,
+            budget_tokens=budget_tokens,
+        ),
+    )
 
 
 def list_tools(tenant: TenantLike, *, persona: str = "") -> list[dict[str, Any]]:
@@ -151,5 +161,6 @@ def call_tool(
     thread = None
     if thread_id is not None:
         thread = component("THREAD_STORE").get_thread(tenant_pk, thread_uuid(thread_id), user_id=user)
-    caller = ToolCaller(tenant_pk, user, thread.id if thread else None)
+    place = (thread.id, thread.persona_id) if thread else (None, None)
+    caller = ToolCaller(tenant_pk, user, *place)
     return call_memory_tool(name, caller, arguments)

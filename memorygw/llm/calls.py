@@ -1,7 +1,8 @@
 """The one way to a model: no connection held meanwhile, and a row that says what it cost."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID, uuid4
@@ -46,18 +47,27 @@ def call_model(
     call = ModelCall(
         tenant_id=tenant_id, thread_id=thread_id, run_id=run_id, kind=request.kind, model=request.model[:200]
     )
+    with recorded(call):
+        completion = client.complete(request)
+        call.prompt_tokens = completion.prompt_tokens
+        call.completion_tokens = completion.completion_tokens
+    return _storable(completion)
+
+
+@contextmanager
+def recorded(call: ModelCall) -> Iterator[None]:
+    """Around a request to a model: no connection is held meanwhile; the row keeps how it ended and how long it took.
+
+    An error that is no `ModelFailedError` leaves no row.
+    """
     release_connection()
     started = time.monotonic()
     try:
-        completion = client.complete(request)
+        yield
+        call.outcome = ModelCall.OK
     except ModelFailedError as error:
         call.outcome = error.reason
         raise
-    else:
-        call.outcome = ModelCall.OK
-        call.prompt_tokens = completion.prompt_tokens
-        call.completion_tokens = completion.completion_tokens
-        return _storable(completion)
     finally:
         call.latency_ms = int((time.monotonic() - started) * 1000)
         if call.outcome:

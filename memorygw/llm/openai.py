@@ -3,6 +3,8 @@
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import openai
@@ -24,6 +26,30 @@ _OPTIONAL: dict[str, str | None] = {
 }
 
 
+def connect(base_url: str, api_key: str, **options: Any) -> openai.OpenAI:
+    """A client of that server, or of OpenAI when none is named; ``options`` go to `openai.OpenAI`."""
+    # OpenAI's key is for OpenAI alone; a local server wants none, but the package insists on one.
+    fallback = "" if base_url else os.environ.get("OPENAI_API_KEY", "")
+    return openai.OpenAI(
+        base_url=base_url or "https://api.openai.com/v1", api_key=api_key or fallback or "none", **options
+    )
+
+
+@contextmanager
+def as_model_failures() -> Iterator[None]:
+    """Whatever the package raises, as the `ModelFailedError` with its code."""
+    try:
+        yield
+    except openai.APITimeoutError:
+        raise ModelFailedError("timeout") from None
+    except openai.APIStatusError as error:
+        raise ModelFailedError(f"http_{error.status_code}") from None
+    except openai.APIConnectionError:
+        raise ModelFailedError("unreachable") from None
+    except (openai.OpenAIError, ValueError, OverflowError):
+        raise ModelFailedError("malformed") from None
+
+
 class OpenAIClient:
     """Chat completions with timeouts and bounded retries that honour Retry-After (the openai package does both).
 
@@ -32,11 +58,9 @@ class OpenAIClient:
 
     def __init__(self, **options: Any) -> None:
         """``options`` go to `openai.OpenAI` (``default_headers``, ``organization``, …)."""
-        # OpenAI's key is for OpenAI alone; a local server wants none, but the package insists on one.
-        fallback = "" if conf.LLM_BASE_URL else os.environ.get("OPENAI_API_KEY", "")
-        self._client = openai.OpenAI(
-            base_url=conf.LLM_BASE_URL or "https://api.openai.com/v1",
-            api_key=conf.LLM_API_KEY or fallback or "none",
+        self._client = connect(
+            conf.LLM_BASE_URL,
+            conf.LLM_API_KEY,
             timeout=conf.LLM_TIMEOUT_SECONDS,
             max_retries=conf.LLM_RETRIES,
             **options,
@@ -49,21 +73,14 @@ class OpenAIClient:
         self._client.close()
 
     def complete(self, request: CompletionRequest) -> Completion:
-        while True:
-            parameters = self._parameters(request)
-            try:
-                return _completion(self._client.chat.completions.create(**parameters))
-            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                if not self._remember_refusal(request, parameters, error):
-                    raise ModelFailedError(f"http_{error.status_code}") from None
-            except openai.APITimeoutError:
-                raise ModelFailedError("timeout") from None
-            except openai.APIStatusError as error:
-                raise ModelFailedError(f"http_{error.status_code}") from None
-            except openai.APIConnectionError:
-                raise ModelFailedError("unreachable") from None
-            except (openai.OpenAIError, ValueError):
-                raise ModelFailedError("malformed") from None
+        with as_model_failures():
+            while True:
+                parameters = self._parameters(request)
+                try:
+                    return _completion(self._client.chat.completions.create(**parameters))
+                except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                    if not self._remember_refusal(request, parameters, error):
+                        raise
 
     def _parameters(self, request: CompletionRequest) -> dict[str, Any]:
         refused = self._refused.get(request.model, set())

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from typing import Any, cast
 
 from celery import current_app
@@ -9,7 +10,7 @@ from celery.worker import WorkController
 from django.db import DatabaseError, close_old_connections
 
 from memorygw.conf import conf
-from memorygw.sweep import recover_stuck_runs, wake_due
+from memorygw.sweep import keep_house, wake_due, wake_scanned
 
 logger = logging.getLogger(__name__)
 
@@ -48,9 +49,13 @@ class EmbeddedWorker:
 
     def _tick(self) -> None:
         self._app.set_current()
-        while not self._stopping.wait(conf.SWEEP_EVERY_SECONDS):
+        next_scan = time.monotonic() + conf.SCAN_EVERY_SECONDS
+        while not self._stopping.wait(min(conf.SWEEP_EVERY_SECONDS, conf.SCAN_EVERY_SECONDS)):
             try:
-                recover_stuck_runs()
+                keep_house()
+                if time.monotonic() >= next_scan:
+                    next_scan = time.monotonic() + conf.SCAN_EVERY_SECONDS
+                    wake_scanned()
                 wake_due()
             except DatabaseError as error:
                 logger.warning("The sweep could not read the database: %s", type(error).__name__)

@@ -9,15 +9,15 @@ from memorygw.testing import ScriptedModelServer
 from tests.conftest import Api, background, extractions, learn
 
 
-def put(key: str, value: str) -> dict[str, str]:
+def put(key: str, value: str) -> dict[str, Any]:
     return {"op": "SET", "key": key, "value": value}
 
 
-def drop(key: str) -> dict[str, str]:
+def drop(key: str) -> dict[str, Any]:
     return {"op": "DELETE", "key": key}
 
 
-def extract(api: Api, model: ScriptedModelServer, *operations: dict[str, str]) -> str:
+def extract(api: Api, model: ScriptedModelServer, *operations: dict[str, Any]) -> str:
     """A new conversation of the user, from which one extraction proposes these operations; its thread's id."""
     already = len(extractions(model))
     model.reply({"operations": list(operations)}, model="cheap")

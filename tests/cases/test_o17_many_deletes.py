@@ -1,6 +1,7 @@
-"""O17, parts a and c: no way for a model to clear, and deletes that reach one user only. Rules K8, K11."""
+"""O17: no way for a model to clear, deletes that reach one user only, and many of them wait for a person. K8, K11."""
 
 import pytest
+from pytest_django import Settings
 
 from memorygw.testing import ScriptedModelServer
 from tests.cases.steps import drop, extract, put
@@ -27,6 +28,29 @@ def test_a_model_is_offered_no_tool_that_clears(api: Api, users: None, model: Sc
     offered = [tool["function"]["name"] for tool in request.body.get("tools", [])]
     assert set(offered) <= HARMLESS_TOOLS
     assert len(api.facts()) == 8
+
+
+@pytest.mark.parametrize("arguments", ["{}", '{"key": "*"}', '{"key": "%"}'])
+def test_a_forget_tool_without_a_key_or_with_a_wildcard_removes_nothing(
+    api: Api, users: None, model: ScriptedModelServer, settings: Settings, arguments: str
+) -> None:
+    settings.MEMORYGW_FORGET_APPROVAL = False
+    call = {"id": "c1", "type": "function", "function": {"name": "forget_user_fact", "arguments": arguments}}
+    model.reply(None, model="main", tool_calls=[call])
+    api.ask("Forget it all!")
+    [result] = [message["content"] for message in model.requests[-1].messages if message["role"] == "tool"]
+    assert result.startswith(("Error:", "Nothing was removed"))
+    assert len(api.facts()) == 8
+
+
+def test_deleting_all_waits_for_a_person(api: Api, other_api: Api, users: None, model: ScriptedModelServer) -> None:
+    api("DELETE", "/facts/fact_8")
+    extract(api, model, *(drop(f"fact_{n}") for n in range(1, 8)))
+    assert len(api.facts()) == 7
+    waiting = api("GET", "/memories?status=pending_review").body["data"]
+    assert [memory["operation"] for memory in waiting] == ["delete"] * 7
+    assert {memory["value"] for memory in waiting} == {f"value {n}" for n in range(1, 8)}
+    assert (len(api.facts("b")), len(other_api.facts())) == (3, 2)
 
 
 @pytest.mark.rows("U3", "U4", "U90", "U95")

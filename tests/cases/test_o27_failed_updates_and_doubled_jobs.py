@@ -14,8 +14,8 @@ from tests.cases.steps import at_work, put
 from tests.conftest import Api, extractions, learn, note_updates
 from threads.models import Thread, Turn
 from threads.turns import ThreadLike
-from usermemory.models import ExtractionState, Fact
-from usermemory.store import UserMemoryStore, identity
+from usermemory.models import ExtractionState, Fact, identity
+from usermemory.store import UserMemoryStore
 from usermemory.tasks import extract_facts
 from workingmemory.models import WorkingMemoryState
 from workingmemory.tasks import update_notes

@@ -15,7 +15,7 @@ SECRETS = ("ada@example.com", "shoe size", "Forty-two", "I wear")
 
 
 class BrokenStore(UserMemoryStore):
-    def remove_fact(self, *args: Any) -> None:
+    def remove_fact(self, *args: Any) -> bool:
         raise ZeroDivisionError
 
 

@@ -24,8 +24,9 @@ from workingmemory.memory import Notes, Window, WorkingMemory
 class ProfileStore(UserMemoryStore):
     """A host's own profile: one fact more than is stored."""
 
-    def get_facts(self, tenant_id: UUID, user_id: str) -> list[Fact]:
-        return [*super().get_facts(tenant_id, user_id), Fact(key="plan", value="gold", updated_at=timezone.now())]
+    def get_facts_in_reach(self, tenant_id: UUID, user_id: str, persona_id: UUID | None) -> list[Fact]:
+        own = Fact(key="plan", value="gold", updated_at=timezone.now())
+        return [*super().get_facts_in_reach(tenant_id, user_id, persona_id), own]
 
 
 class ShortMemory(WorkingMemory):

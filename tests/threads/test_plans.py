@@ -15,8 +15,8 @@ from django.utils import timezone
 from memorygw.models import Tenant
 from threads.models import Thread, Turn
 from threads.store import ThreadStore
-from usermemory.models import ExtractionState, Fact
-from usermemory.store import UserMemoryStore, identity
+from usermemory.models import ExtractionState, Fact, identity
+from usermemory.store import UserMemoryStore
 
 BIG_TABLES = (Thread, Turn, ExtractionState, Fact)
 # Next to the rows that are returned: spare turns before a window, a cursor's own row, a page's first row too many.

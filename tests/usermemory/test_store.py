@@ -15,8 +15,8 @@ from memorygw.testing import ScriptedModelServer
 from tests.conftest import Api, learn
 from threads.store import ThreadStore
 from usermemory.extraction import Operation
-from usermemory.models import Fact, UserMemory
-from usermemory.store import UserMemoryStore, identity
+from usermemory.models import Fact, Owner, UserMemory, identity
+from usermemory.store import UserMemoryStore
 
 store = UserMemoryStore()
 
@@ -42,7 +42,7 @@ def merge(tenant: Tenant, thread_id: object, *lines: str) -> tuple[int, list[str
     for line in lines:
         key, _, value = line.partition("=")
         operations.append(Operation("DELETE", key[1:]) if key.startswith("-") else Operation("SET", key, value))
-    done = store.merge(tenant.pk, "ada", operations, thread_id=thread_id)  # type: ignore[arg-type]
+    done = store.merge(tenant.pk, Owner.user("ada"), operations, thread_id=thread_id)  # type: ignore[arg-type]
     return done.applied, done.skipped
 
 
