@@ -1,16 +1,12 @@
 """The main job, over HTTP, with real processes: told in one thread, known in the next, unknown to everybody else."""
 
-import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -18,7 +14,7 @@ import requests
 
 from memorygw.testing import RecordedRequest, ScriptedModelServer
 from tests.conftest import cheap_default
-from tests.e2e.conftest import ROOT, Gateway, environment, kill, wait_for
+from tests.e2e.conftest import ROOT, Gateway, environment, kill, own_gateway, wait_for
 
 
 def last_system(model: ScriptedModelServer) -> str:
@@ -129,25 +125,11 @@ def slow_cheap(request: RecordedRequest) -> Any:
     return cheap_default(request)
 
 
-@contextmanager
-def own_gateway(model: ScriptedModelServer, folder: Path, **values: str) -> Iterator[Gateway]:
-    """A gateway apart from the running one: a database of its own, and a number of its own on the broker."""
-    if broker := os.environ.get("MEMORYGW_BROKER_URL"):
-        values["MEMORYGW_BROKER_URL"] = urlsplit(broker)._replace(path="/14").geturl()
-    gateway = Gateway(environment(f"sqlite:///{folder / 'own.sqlite3'}", model, **values), folder / "log.txt")
-    gateway.log.touch()
-    gateway.manage("migrate", "--verbosity", "0")
-    try:
-        yield gateway
-    finally:
-        gateway.stop()
-
-
 def test_a_wake_up_is_enough_to_learn(e2e_model: ScriptedModelServer, tmp_path: Path) -> None:
     """Without any sweep: by the embedded worker, or by a worker process on the broker."""
     with own_gateway(e2e_model, tmp_path, MEMORYGW_SWEEP_EVERY_SECONDS="3600") as gateway:
         gateway.serve()
-        if "MEMORYGW_BROKER_URL" in gateway.environment:
+        if gateway.brokered:
             gateway.work(beat=False)
         caller = gateway.key("acme")
         e2e_model.reply({"operations": [{"op": "SET", "key": "a", "value": "b"}]}, model="cheap")
@@ -158,9 +140,8 @@ def test_a_wake_up_is_enough_to_learn(e2e_model: ScriptedModelServer, tmp_path: 
 def test_a_worker_killed_while_it_learns_loses_nothing(e2e_model: ScriptedModelServer, tmp_path: Path) -> None:
     """Its claim runs out, the sweep finds the row, and what the model said to the dead one is not missed."""
     with own_gateway(e2e_model, tmp_path, MEMORYGW_LLM_TIMEOUT_SECONDS="2") as gateway:
-        brokered = "MEMORYGW_BROKER_URL" in gateway.environment
         server = gateway.serve()
-        worker = gateway.work() if brokered else server
+        worker = gateway.work() if gateway.brokered else server
         caller = gateway.key("acme")
         e2e_model.reply({"operations": [{"op": "SET", "key": "a", "value": "b"}]}, model="cheap", times=2)
         with e2e_model.hold(model="cheap"):
@@ -168,10 +149,10 @@ def test_a_worker_killed_while_it_learns_loses_nothing(e2e_model: ScriptedModelS
             e2e_model.wait_for_requests(1, model="cheap")
             kill(worker, signal.SIGKILL)
             worker.wait(10)
-        if not brokered:
+        if not gateway.brokered:
             gateway.serve()
         assert caller.facts("ada") == {}
-        if brokered:
+        if gateway.brokered:
             gateway.work()
         wait_for(lambda: caller.facts("ada") == {"a": "b"}, "the claim to run out and the row to be found")
         gateway.until_idle()
