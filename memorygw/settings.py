@@ -146,6 +146,8 @@ if DEBUG and not any(env.str(name, "") for name in conf.MODEL_VARIABLES):
 # Celery itself lets an environment variable of that name win, so it has to be ours too.
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", "") or globals().get("MEMORYGW_BROKER_URL") or None
 CELERY_TASK_IGNORE_RESULT = True
+# A worker waits for its broker as long as it takes; 100 attempts are given up after an hour.
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 30
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True

@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.fields import QuestionField, ToolsField
 from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.threads import TurnShape, WarningShape
 from memorygw.api.views import GatewayViewSet, Shape, describe, valid
@@ -51,12 +52,12 @@ class AnswerShape(Shape):
 
 
 class Question(serializers.Serializer[Any]):
-    content = serializers.JSONField(help_text="Text or a list of parts.")
+    content = QuestionField(help_text="Text or a list of parts.")
     persona = serializers.CharField(required=False, max_length=100, help_text="An id or a name, for this call.")
     model = serializers.CharField(required=False, max_length=200)
     metadata = serializers.DictField(required=False)
     stream = serializers.BooleanField(required=False)
-    tools = serializers.ListField(required=False, help_text="The caller's own, as OpenAI's function schemas.")
+    tools = ToolsField(required=False, help_text="The caller's own, as OpenAI's function schemas.")
 
     def validate_stream(self, value: bool) -> bool:
         if value:

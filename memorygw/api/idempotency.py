@@ -24,7 +24,10 @@ T = TypeVar("T")
 
 HEADER = "Idempotency-Key"
 PARAMETER = OpenApiParameter(
-    HEADER, str, OpenApiParameter.HEADER, description="1 to 255 visible ASCII characters; kept for a day."
+    HEADER,
+    {"type": "string", "pattern": "^[!-~]{1,255}$"},
+    OpenApiParameter.HEADER,
+    description="1 to 255 visible ASCII characters; kept for a day.",
 )
 _KEY = regex.compile(r"[\x21-\x7e]{1,255}")
 

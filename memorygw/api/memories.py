@@ -157,15 +157,15 @@ class ReviewViewSet(GatewayViewSet):
 
     permission_classes: Sequence[Any] = [IsReviewer]
 
-    @describe("list_pending_memories", responses=MemoryListShape)
+    @describe("list_pending_memories", responses=MemoryListShape, for_user=False)
     def pending(self, request: Request) -> Response:
         return Response({"data": MemoryObjectShape(gateway.list_pending_memories(self.reviewed), many=True).data})
 
-    @describe("approve_memories", request=Batch, responses=ApprovedShape)
+    @describe("approve_memories", request=Batch, responses=ApprovedShape, for_user=False)
     def approve(self, request: Request) -> Response:
         return Response({"approved": gateway.approve_memories(self.reviewed, self._ids())})
 
-    @describe("reject_memories", request=Batch, responses=RejectedShape)
+    @describe("reject_memories", request=Batch, responses=RejectedShape, for_user=False)
     def reject(self, request: Request) -> Response:
         return Response({"rejected": gateway.reject_memories(self.reviewed, self._ids())})
 

@@ -86,11 +86,13 @@ class TenantChange(serializers.Serializer[Any]):
 class PersonaViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
-    @describe("list_personas", responses=PersonaPageShape, parameters=cursors("persona"))
+    @describe("list_personas", responses=PersonaPageShape, parameters=cursors("persona"), for_user=False)
     def list(self, request: Request) -> Response:
         return Response(PersonaPageShape(gateway.list_personas(self.tenant_id, **page_of(request))).data)
 
-    @describe("create_persona", request=NewPersona, responses={201: PersonaShape}, parameters=[PARAMETER])
+    @describe(
+        "create_persona", request=NewPersona, responses={201: PersonaShape}, parameters=[PARAMETER], for_user=False
+    )
     def create(self, request: Request) -> Response:
         body = valid(NewPersona, request.data)
         persona = once(
@@ -101,17 +103,17 @@ class PersonaViewSet(GatewayViewSet):
         )
         return Response(PersonaShape(persona).data, 201)
 
-    @describe("get_persona", responses=PersonaShape)
+    @describe("get_persona", responses=PersonaShape, for_user=False)
     def retrieve(self, request: Request, persona_id: str) -> Response:
         return Response(PersonaShape(gateway.get_persona(self.tenant_id, persona_id)).data)
 
-    @describe("update_persona", request=PersonaChange, responses=PersonaShape)
+    @describe("update_persona", request=PersonaChange, responses=PersonaShape, for_user=False)
     def partial_update(self, request: Request, persona_id: str) -> Response:
         """What is not named stays."""
         changes = valid(PersonaChange, request.data)
         return Response(PersonaShape(gateway.update_persona(self.tenant_id, persona_id, **changes)).data)
 
-    @describe("delete_persona", responses={204: None})
+    @describe("delete_persona", responses={204: None}, for_user=False)
     def destroy(self, request: Request, persona_id: str) -> Response:
         """With its facts; its threads and runs stay, without a persona."""
         gateway.delete_persona(self.tenant_id, persona_id)
@@ -121,11 +123,11 @@ class PersonaViewSet(GatewayViewSet):
 class TenantViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
-    @describe("get_tenant", responses=TenantShape)
+    @describe("get_tenant", responses=TenantShape, for_user=False)
     def retrieve(self, request: Request) -> Response:
         return Response(TenantShape(gateway.get_tenant(self.tenant_id)).data)
 
-    @describe("update_tenant", request=TenantChange, responses=TenantShape)
+    @describe("update_tenant", request=TenantChange, responses=TenantShape, for_user=False)
     def partial_update(self, request: Request) -> Response:
         changes = valid(TenantChange, request.data)
         return Response(TenantShape(gateway.update_tenant(self.tenant_id, **changes)).data)
@@ -136,12 +138,12 @@ class PersonaFactViewSet(GatewayViewSet):
 
     permission_classes: Sequence[Any] = [IsAdminKey]
 
-    @describe("set_persona_fact", request=FactValue, responses=MemoryObjectShape)
+    @describe("set_persona_fact", request=FactValue, responses=MemoryObjectShape, for_user=False)
     def put(self, request: Request, persona_id: str, key: str) -> Response:
         fact = gateway.set_persona_fact(self.tenant_id, persona_id, key, **valid(FactValue, request.data))
         return Response(MemoryObjectShape(fact).data)
 
-    @describe("remove_persona_fact", responses={204: None})
+    @describe("remove_persona_fact", responses={204: None}, for_user=False)
     def delete(self, request: Request, persona_id: str, key: str) -> Response:
         gateway.remove_persona_fact(self.tenant_id, persona_id, key)
         return Response(status=204)

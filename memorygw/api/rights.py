@@ -43,7 +43,7 @@ class Forgetting(serializers.Serializer[Any]):
 class RightsViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
-    @describe("forget_user", request=Forgetting, responses=ReceiptShape)
+    @describe("forget_user", request=Forgetting, responses=ReceiptShape, for_user=False)
     def forget(self, request: Request, user_id: str) -> Response:
         return self._forget(user_id)
 
@@ -52,6 +52,7 @@ class RightsViewSet(GatewayViewSet):
         request=Forgetting,
         responses=ReceiptShape,
         parameters=[OpenApiParameter("user", str, required=True)],
+        for_user=False,
     )
     def forget_by_query(self, request: Request) -> Response:
         return self._forget(acting_user(request))

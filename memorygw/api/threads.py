@@ -8,6 +8,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.fields import ContentField, IdsField, ToolCallsField
 from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.views import GatewayViewSet, Shape, cursors, describe, ids_among, page_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
@@ -37,7 +38,7 @@ class TurnShape(Shape):
     id = serializers.UUIDField()
     seq = serializers.IntegerField()
     role = serializers.ChoiceField(["user", "assistant", "tool", "system", "developer"])
-    content = serializers.JSONField(allow_null=True, help_text="Text or a list of parts.")
+    content = ContentField(allow_null=True, help_text="Text or a list of parts.")
     tool_calls = serializers.ListField(child=serializers.DictField(), allow_null=True)
     tool_call_id = serializers.CharField(allow_null=True)
     refusal = serializers.CharField(allow_null=True)
@@ -103,7 +104,7 @@ class ThreadChange(serializers.Serializer[Any]):
 
 
 class ThreadDeletion(serializers.Serializer[Any]):
-    ids = serializers.JSONField(help_text='A list of ids, or "all".')
+    ids = IdsField(help_text='A list of ids, or "all".')
 
     def validate_ids(self, value: Any) -> Any:
         if value != "all" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
@@ -116,8 +117,8 @@ class NewTurn(serializers.Serializer[Any]):
         ["user", "assistant", "tool", "system", "developer"],
         error_messages={"invalid_choice": "One of user, assistant, tool, system, developer."},
     )
-    content = serializers.JSONField(required=False, allow_null=True, default=None, help_text="Text or a list of parts.")
-    tool_calls = serializers.ListField(required=False, allow_null=True, default=None)
+    content = ContentField(required=False, allow_null=True, default=None, help_text="Text or a list of parts.")
+    tool_calls = ToolCallsField(required=False, allow_null=True, default=None)
     tool_call_id = serializers.CharField(required=False, allow_null=True, default=None, max_length=200)
     refusal = serializers.CharField(required=False, allow_null=True, default=None, trim_whitespace=False)
     model = serializers.CharField(required=False, allow_blank=True, default="", max_length=200)

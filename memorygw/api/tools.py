@@ -26,7 +26,7 @@ class ToolResultShape(Shape):
 
 
 class ToolViewSet(GatewayViewSet):
-    @describe("list_tools", responses=ToolListShape, parameters=[OpenApiParameter("persona", str)])
+    @describe("list_tools", responses=ToolListShape, parameters=[OpenApiParameter("persona", str)], for_user=False)
     def list(self, request: Request) -> Response:
         if names_user(request):
             acting_user(request)

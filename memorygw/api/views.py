@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import regex
 from drf_spectacular.openapi import AutoSchema
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema, extend_schema_serializer, inline_serializer
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.negotiation import DefaultContentNegotiation
@@ -77,19 +77,56 @@ class GatewayViewSet(ViewSet):
         return self.tenant_id, acting_user(self.request)
 
 
-def describe(operation_id: str, **schema: Any) -> Callable[[F], F]:
-    """`extend_schema` on our own schema class; left alone it builds on the one in a host's REST_FRAMEWORK."""
+ACTING_USER = OpenApiParameter(
+    "user", str, description="The acting user of a key; the header `X-Memorygw-User` names it as well."
+)
+ERROR = inline_serializer(
+    "Error",
+    {
+        "error": inline_serializer(
+            "ErrorDetail",
+            {
+                "code": serializers.CharField(),
+                "message": serializers.CharField(),
+                "number": serializers.IntegerField(required=False),
+                "user_message": serializers.CharField(required=False, help_text="Words that a person may be shown."),
+                "fields": serializers.DictField(
+                    child=serializers.ListField(child=serializers.CharField()), required=False
+                ),
+                "thread_id": serializers.UUIDField(required=False),
+                "thread_ids": serializers.ListField(child=serializers.UUIDField(), required=False),
+                "run_id": serializers.UUIDField(required=False),
+            },
+        )
+    },
+)
+
+
+def describe(
+    operation_id: str, *, responses: Any = None, parameters: Sequence[Any] = (), for_user: bool = True, **schema: Any
+) -> Callable[[F], F]:
+    """`extend_schema` on our own schema class; left alone it builds on the one in a host's REST_FRAMEWORK.
+
+    ``for_user``: the operation acts for a user, whom a key has to name.
+    """
+    answers = responses if isinstance(responses, dict) else {200: responses}
+    given = {
+        "responses": {**answers, "default": ERROR},
+        "parameters": [*parameters, *([ACTING_USER] if for_user else [])],
+        **schema,
+    }
 
     def decorate(action: F) -> F:
         action.schema = AutoSchema  # type: ignore[attr-defined]
-        return extend_schema(operation_id=operation_id, **schema)(action)
+        return extend_schema(operation_id=operation_id, **given)(action)
 
     return decorate
 
 
+# The shape of an answer: fields for the schema, plain attributes for speed (a history is a long list). No docstring: it
+# would be published with each of them. many=False: an action named "list" does not answer with an array.
+@extend_schema_serializer(many=False)
 class Shape(serializers.Serializer[Any]):
-    """The shape of an answer: fields for the schema, plain attributes for speed (a history is a long list)."""
-
     def to_representation(self, instance: Any) -> dict[str, Any]:
         return {name: _plain(field, getattr(instance, name)) for name, field in self.shape.items()}
 
@@ -115,7 +152,7 @@ def valid(serializer_class: type[serializers.Serializer[Any]], data: Any) -> dic
 def cursors(item: str) -> list[OpenApiParameter]:
     """The parameters of a list in pages, for the schema."""
     return [
-        OpenApiParameter("limit", int, description="1 to 200, 20 when left out."),
+        OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": 200, "default": 20}),
         OpenApiParameter("starting_after", UUID, description=f"A {item}: the adjacent newer ones."),
         OpenApiParameter("ending_before", UUID, description=f"A {item}: the next older ones."),
     ]
