@@ -166,7 +166,10 @@ CELERY_BEAT_SCHEDULE = {
     "scan": {"task": "memorygw.tasks.scan", "schedule": globals().get("MEMORYGW_SCAN_EVERY_SECONDS", 300)},
 }
 
-SPECTACULAR_SETTINGS = {"TITLE": "memorygw"}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "memorygw",
+    "ENUM_NAME_OVERRIDES": {"MemoryStatusEnum": "memorygw.gateway.STATUSES"},
+}
 
 LOGGING = {
     "version": 1,

@@ -244,6 +244,7 @@ print(json.dumps({
 """
     assert host.script(code) == {
         "tasks": [
+            "memorygw.tasks.scan",
             "memorygw.tasks.sweep",
             "threads.tasks.write_title",
             "usermemory.tasks.embed_facts",

@@ -49,7 +49,7 @@ def lock_owner(tenant_id: UUID, owner: Owner) -> None:
     """Let one writer at a time at an owner's facts: the user's record, or the persona for what all its users share."""
     if owner.person:
         lock_record(tenant_id, owner.person)
-    elif not Persona.objects.select_for_update().filter(tenant_id=tenant_id, pk=owner.owner_id).first():
+    elif not Persona.objects.select_for_update(no_key=True).filter(tenant_id=tenant_id, pk=owner.owner_id).first():
         raise PersonaNotFoundError
 
 

@@ -75,7 +75,7 @@ class MemoryChange(serializers.Serializer[Any]):
     confidence = serializers.FloatField(required=False, min_value=0, max_value=1)
 
 
-class Verdict(serializers.Serializer[Any]):
+class Review(serializers.Serializer[Any]):
     content_hash = serializers.CharField(
         required=False, max_length=64, help_text="SHA-256 of operation, key and value, joined by line feeds."
     )
@@ -135,14 +135,14 @@ class MemoryViewSet(GatewayViewSet):
         gateway.delete_memory(*self.caller, memory_id)
         return Response(status=204)
 
-    @describe("approve_memory", request=Verdict, responses=MemoryObjectShape)
+    @describe("approve_memory", request=Review, responses=MemoryObjectShape)
     def approve(self, request: Request, memory_id: str) -> Response:
-        verdict = valid(Verdict, request.data)
+        verdict = valid(Review, request.data)
         return Response(MemoryObjectShape(gateway.approve_memory(*self.caller, memory_id, **verdict)).data)
 
-    @describe("reject_memory", request=Verdict, responses=MemoryObjectShape)
+    @describe("reject_memory", request=Review, responses=MemoryObjectShape)
     def reject(self, request: Request, memory_id: str) -> Response:
-        verdict = valid(Verdict, request.data)
+        verdict = valid(Review, request.data)
         return Response(MemoryObjectShape(gateway.reject_memory(*self.caller, memory_id, **verdict)).data)
 
     @describe("get_memory_sources", responses=SourcesShape)

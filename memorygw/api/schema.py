@@ -17,6 +17,7 @@ _OURS = {
     "DESCRIPTION": "A memory gateway for LLM applications.",
     "VERSION": "1",
     "COMPONENT_SPLIT_REQUEST": True,
+    "ENUM_NAME_OVERRIDES": {"MemoryStatusEnum": "memorygw.gateway.STATUSES"},
 }
 # A host's own SPECTACULAR_SETTINGS are about its own API; these three cannot be set this way.
 _NOT_SETTABLE = ("SERVE_", "DEFAULT_GENERATOR_CLASS")
