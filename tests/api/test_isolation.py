@@ -22,7 +22,7 @@ from memorygw.api.auth import IsReviewer
 from memorygw.models import Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.api.operations import Operation, Path, example, operations, paths, probes
-from tests.api.worlds import REFUSED, STRANGERS, TOOL, Credential, World, dump, key, undone
+from tests.api.worlds import REFUSED, STRANGERS, TOOL, Credential, World, dump, key, savepoint, undone
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 VOLATILE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|mgwu_[\w:-]+")
@@ -264,7 +264,7 @@ def attempt(
     operation: Operation, credential: Credential, owner: World, place: Place | None = None, value: Any = ""
 ) -> tuple[int, dict[str, str], str]:
     """What is answered, when it tells nothing of the owner's. What a success did, to the caller's own, is undone."""
-    start = transaction.savepoint()
+    start = savepoint()
     sent = Sent(send(operation, credential, place, value), value)
     if not reviews(operation, credential, owner):
         assert_tells_nothing(sent, owner, credential.world)

@@ -39,10 +39,14 @@ def dump() -> Rows:
     }
 
 
+# Django 6.1 calls it savepoint_create.
+savepoint: Callable[[], Any] = getattr(transaction, "savepoint_create", transaction.savepoint)
+
+
 @contextmanager
 def undone() -> Iterator[None]:
     """Roll back what happens inside. Not by `atomic`, in which code that insists on being outermost would not run."""
-    here = transaction.savepoint()
+    here = savepoint()
     yield
     transaction.savepoint_rollback(here)
 
