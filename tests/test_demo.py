@@ -16,6 +16,11 @@ MANAGE = Path(__file__).resolve().parent.parent / "manage.py"
 OURS = ("MEMORYGW_", "CELERY_", "OPENAI_", "DATABASE_URL", "DJANGO_SETTINGS_MODULE", "SECRET_KEY", "DEBUG", "COLUMNS")
 
 
+def _hears_interrupts() -> None:
+    """A shell starts what is in its background deaf to them."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def demo(folder: Path, **settings: str) -> Iterator["subprocess.Popen[str]"]:
     """The demo in an environment without settings, run from elsewhere, with its temporary files under ``folder``."""
@@ -23,7 +28,8 @@ def demo(folder: Path, **settings: str) -> Iterator["subprocess.Popen[str]"]:
     # An empty variable wins over a developer's .env.
     own = {"DEBUG": "true", "TMPDIR": str(folder), "OPENAI_API_KEY": "", "MEMORYGW_LLM_BASE_URL": ""}
     with subprocess.Popen(
-        [sys.executable, str(MANAGE), "demo"],
+        preexec_fn=_hears_interrupts,
+        args=[sys.executable, str(MANAGE), "demo"],
         cwd=folder,
         env={**clean, **own, **settings},
         stdout=subprocess.PIPE,
