@@ -27,14 +27,15 @@ from memorygw.learning import queue_learning
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
 from memorygw.running import Answer, Decision, LiveRun, place_of, result_of, result_room, run_on
 from memorygw.tokens import count_tokens
-from memorygw.tools import ToolCaller
+from memorygw.tools import Tool, ToolCaller
 from threads.runs import RunDraft
 from threads.turns import Content, TurnDraft
 
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """What the caller of an ask says. ``tools`` are the caller's own, as schemas; ``run_id`` the id its run gets."""
+    """What the caller of an ask says. ``tools`` are the caller's own, as schemas, ``own_tools`` those that run here;
+    ``run_id`` is the id that its run gets."""
 
     tenant_id: UUID
     user_id: str
@@ -44,6 +45,7 @@ class Call:
     model: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     tools: Sequence[dict[str, Any]] = ()
+    own_tools: Sequence[Tool] = ()
     run_id: UUID = field(default_factory=new_id)
 
 
@@ -72,7 +74,13 @@ def ask(call: Call) -> Answer:
 
 
 def continue_run(
-    tenant_id: UUID, user_id: str, run_id: UUID, decisions: Sequence[Decision], *, first_turn_id: UUID | None = None
+    tenant_id: UUID,
+    user_id: str,
+    run_id: UUID,
+    decisions: Sequence[Decision],
+    *,
+    own_tools: Sequence[Tool] = (),
+    first_turn_id: UUID | None = None,
 ) -> Answer:
     """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
     store = component("THREAD_STORE")
@@ -81,7 +89,7 @@ def continue_run(
         raise RunNotWaitingError(run_id=run.id)
     _check_decisions(run, decisions)
     thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
-    live = _stored(thread, run)
+    live = _stored(thread, run, own_tools)
     live.decisions = {decision.tool_call_id: decision for decision in decisions}
     live.next_turn_id = first_turn_id
     store.resume_run(thread, run)
@@ -122,6 +130,20 @@ def append_turns(append: Append) -> list[Any]:
     return turns
 
 
+def pop_turn(tenant_id: UUID, user_id: str, thread_id: UUID) -> Any:
+    """Take the newest turn away. See `memorygw.gateway.pop_turn` for the contract."""
+    store = component("THREAD_STORE")
+    with transaction.atomic(durable=True):
+        thread = store.fence(tenant_id, thread_id, user_id)
+        if thread is None:
+            raise ThreadNotFoundError
+        turn = store.pop_turn(thread)
+        if turn:
+            component("USER_MEMORY_STORE").rewind(thread)
+            component("WORKING_MEMORY_STORE").rewind(thread)
+    return turn
+
+
 def _start(call: Call, token: UUID | None) -> LiveRun:
     """Context first, so that what does not fit stores nothing; then the thread with its lease (made now when the ask
     named none), the user turn and the run, in one transaction."""
@@ -129,14 +151,14 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     thread = store.get_thread(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
     persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
     model = model_of(persona, call.model)
-    tools = offered_tools(persona, model, call.tools)
+    tools = offered_tools(persona, model, call.user_id, client=call.tools, own=call.own_tools)
     question = TurnDraft(role="user", content=call.content, metadata=call.metadata)
     query = ContextQuery(
         tenant_id=call.tenant_id,
         user_id=call.user_id,
         persona=persona,
         model=model,
-        tools=tools.schemas,
+        tools=tools,
         upcoming=question,
     )
     context = read_context(thread, query)
@@ -166,14 +188,14 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     )
 
 
-def _stored(thread: Any, run: Any) -> LiveRun:
+def _stored(thread: Any, run: Any, own_tools: Sequence[Tool] = ()) -> LiveRun:
     """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
     return LiveRun(
         caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id),
         thread=thread,
         run=run,
         persona=run.persona,
-        tools=offered_tools(run.persona, run.model, run.tools),
+        tools=offered_tools(run.persona, run.model, thread.user_id, client=run.tools, own=own_tools),
     )
 
 

@@ -1,4 +1,4 @@
-"""One mechanism for all late work: extraction, notes, titles and vectors today; voice sessions later.
+"""One mechanism for all late work: extraction, notes, titles, vectors and voice sessions.
 
 A state row per subject says what is covered and when to work on it next. A Celery message is only a wake-up: a lost one
 is found by the sweep, a doubled one finds its row claimed. The queue may lose, the database may not (K18).
@@ -57,6 +57,12 @@ class LateWorkQuerySet(models.QuerySet[Any]):
         else:
             self.filter(pk=pk).update(**values)
         return pk if is_due else None
+
+    def rewind(self, pk: UUID, turn_count: int, **lost: Any) -> None:
+        """The thread is shorter than it was: who is at work loses the claim, and what was covered behind its end is
+        covered no more, which ``lost`` columns go with."""
+        self.filter(pk=pk, answered__gt=turn_count).update(answered=turn_count, claim_token=None, claim_expires_at=None)
+        self.filter(pk=pk, covered__gt=turn_count).update(**{"covered": turn_count, **lost})
 
     def due(self) -> Self:
         """Rows whose time has come and that nobody is working on."""

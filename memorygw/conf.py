@@ -88,6 +88,7 @@ class Conf:
     MAX_FACTS: Limit = 100
     MAX_FACT_CHARS: Limit = 200
     INJECTION_BUDGET_CHARS: Limit = 6_000
+    VOICE_IDLE_SECONDS: Positive = 900
 
     # Tools.
     MEMORY_TOOLS: str = "gateway"

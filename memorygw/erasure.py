@@ -1,12 +1,12 @@
 """Forgetting a person. This is the plain version: delete, checked by counting; proofs and anonymising come later."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from uuid import UUID
 
 from memorygw.conf import component
 from memorygw.exceptions import ThreadBusyError
 from memorygw.ids import new_id
-from memorygw.models import IdempotencyKey
+from memorygw.models import IdempotencyKey, VoiceSession
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +34,12 @@ def forget_user(tenant_id: UUID, user_id: str) -> Receipt:
         # A call began in between: nothing is erased, so the person's memory must work on.
         memory.cancel_erasure(tenant_id, user_id)
         raise
+    spoken = VoiceSession.objects.filter(tenant_id=tenant_id, user_id=user_id)
+    sessions = spoken.delete()[1].get(VoiceSession._meta.label, 0)
     facts = memory.delete_by_user(tenant_id, user_id)
     IdempotencyKey.objects.filter(tenant_id=tenant_id, user_id=user_id).delete()
     return Receipt(
         mode="delete",
-        counts={"threads": counts.threads, "turns": counts.turns, "runs": counts.runs, "facts": facts},
-        verified=not threads.has_user(tenant_id, user_id) and not memory.has_user(tenant_id, user_id),
+        counts={**asdict(counts), "facts": facts, "voice_sessions": sessions},
+        verified=not (threads.has_user(tenant_id, user_id) or memory.has_user(tenant_id, user_id) or spoken.exists()),
     )

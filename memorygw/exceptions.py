@@ -89,6 +89,12 @@ class RunNotFoundError(NotFoundError):
     code = "run_not_found"
 
 
+class VoiceSessionNotFoundError(NotFoundError):
+    """There is no such voice session."""
+
+    code = "voice_session_not_found"
+
+
 class ToolNotFoundError(NotFoundError):
     """There is no such tool."""
 
@@ -130,6 +136,12 @@ class ThreadClosedError(MemorygwError):
     """The thread is closed."""
 
     code, status = "thread_closed", 409
+
+
+class VoiceSessionClosedError(MemorygwError):
+    """The voice session is closed."""
+
+    code, status = "voice_session_closed", 409
 
 
 class LeaseLostError(MemorygwError):

@@ -1,10 +1,11 @@
-"""Who calls (Tenant, ApiKey), as whom (Persona), and what the calls cost (ModelCall)."""
+"""Who calls (Tenant, ApiKey), as whom (Persona), by voice (VoiceSession), and what the calls cost (ModelCall)."""
 
 from typing import Any, get_args
 
 from django.db import models
 from django.db.models.functions import Now
 
+from memorygw.claims import LateWork
 from memorygw.conf import ReviewPolicy
 from memorygw.ids import new_id
 
@@ -78,6 +79,17 @@ class Persona(models.Model):
     )
     memory_enabled = models.BooleanField(default=True, help_text="Learn facts from its threads.")
     memory_injection_enabled = models.BooleanField(default=True, help_text="Give it what is known about the user.")
+    fact_kind = models.CharField(
+        max_length=5,
+        choices=[("keyed", "Keyed"), ("text", "Text")],
+        default="keyed",
+        help_text="What is learned from its threads: keys with values, or free texts, these after every answer.",
+    )
+    max_facts = models.PositiveIntegerField(
+        null=True, blank=True, help_text="Most free texts of a user, under the setting's cap; empty: only that."
+    )
+    recall_tool_name = models.CharField(max_length=64, blank=True, default="", help_text="Empty: recall_user_facts.")
+    recall_tool_description = models.TextField(blank=True, default="")
     review_policy = models.CharField(
         max_length=20, blank=True, default="", choices=REVIEW_POLICIES, help_text="Empty: the tenant's."
     )
@@ -89,6 +101,49 @@ class Persona(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class VoiceSession(LateWork):
+    """One spoken conversation, kept until it has been learned from and for a day more. Due: once, when it is closed."""
+
+    # These count turns, and there are none here.
+    covered = answered = None  # type: ignore[assignment]
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
+    user_id = models.CharField(max_length=255, help_text="The external id, exactly as given; * for nobody.")
+    persona = models.ForeignKey(Persona, models.SET_NULL, null=True, blank=True, related_name="+")
+    batch_count = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(db_default=Now(), editable=False)
+    heard_at = models.DateTimeField(db_default=Now(), help_text="When it was opened or its last fragment came.")
+    closed_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta(LateWork.Meta):
+        indexes = [
+            *LateWork.Meta.indexes,
+            models.Index(fields=["tenant", "user_id"], name="voicesession_of_user"),
+            models.Index(fields=["heard_at"], name="voicesession_by_age"),
+        ]
+
+    def __str__(self) -> str:
+        return f"Voice session {self.id}"
+
+
+class VoiceBatch(models.Model):
+    """Fragments that came in one request, in their order."""
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    session = models.ForeignKey(VoiceSession, models.CASCADE, related_name="batches", db_index=False)
+    seq = models.PositiveIntegerField()
+    # Half a character is no text for a database, so it is kept as JSON in ASCII.
+    fragments = models.TextField(help_text="JSON: a list of role and text.")
+    stored_at = models.DateTimeField(db_default=Now(), editable=False)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "seq"], name="voicebatch_seq_once_per_session")]
+
+    def __str__(self) -> str:
+        return f"Fragments {self.seq} of voice session {self.session_id}"
 
 
 class IdempotencyKey(models.Model):

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
@@ -19,9 +19,9 @@ from memorygw.context import (
 )
 from memorygw.exceptions import InvalidError, PersonaNotFoundError
 from memorygw.models import Persona
-from memorygw.text import is_storable
+from memorygw.text import NOBODY, is_storable
 from memorygw.tokens import count_tokens
-from memorygw.tools import Toolbox, host_tools, memory_tools
+from memorygw.tools import Tool, Toolbox, host_tools, memory_tools
 from threads.turns import ThreadLike, TurnDraft, text_of, turn_tokens
 from workingmemory.memory import Window
 
@@ -36,7 +36,7 @@ class ContextQuery:
     user_id: str
     persona: Persona | None
     model: str
-    tools: Sequence[dict[str, Any]] = ()
+    tools: Toolbox = field(default_factory=Toolbox)
     upcoming: TurnDraft | None = None
     about: str = ""
     budget_tokens: int | None = None
@@ -62,16 +62,24 @@ def model_of(persona: Persona | None, choice: str = "") -> str:
     return choice or (persona.model if persona else "") or conf.MODEL
 
 
-def offered_tools(persona: Persona | None, model: str, client: Sequence[dict[str, Any]]) -> Toolbox:
-    """What a run offers the model: memory tools as the persona or the setting says, a host's, the caller's.
+def offered_tools(
+    persona: Persona | None,
+    model: str,
+    user_id: str,
+    *,
+    client: Sequence[dict[str, Any]] = (),
+    own: Sequence[Tool] = (),
+) -> Toolbox:
+    """What a run offers the model: memory tools as the persona or the setting says, a host's, an agent's ``own``, and
+    the ``client``'s, which run at the client's.
 
-    A model whose room the memory tools would take a quarter of, or more, is not offered them. `InvalidError` when the
-    caller's tools bear a name of ours.
+    A model whose room the memory tools would take a quarter of, or more, is not offered them; nor are those that write
+    where there is no user. `InvalidError` when the client's tools bear a name of ours.
     """
-    memory = memory_tools(persona.memory_tools if persona else "")
+    memory = [tool for tool in memory_tools(persona) if user_id != NOBODY or tool.replaces_injection]
     if 4 * _tokens([tool.schema for tool in memory], model) > ModelLimits.of(model).prompt_tokens:
         memory = []
-    here = {tool.name: tool for tool in (*memory, *host_tools())}
+    here = {tool.name: tool for tool in (*memory, *host_tools(), *own)}
     if taken := [name for schema in client if (name := schema["function"]["name"]) in here]:
         raise InvalidError(fields={"tools": [f"The gateway has a tool of this name: {', '.join(taken)}."]})
     return Toolbox(here, client)
@@ -81,10 +89,9 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     """Facts, notes, window, and the thread's own instructions where it has some. No model call, no write."""
     persona, model = query.persona, query.model
     instructions = _instructions(persona, thread)
-    injects = conf.INJECTION_ENABLED and (persona is None or persona.memory_injection_enabled)
-    block = _facts_block(query) if injects else facts_block(())
+    block = _facts_block(query) if injects(query) else facts_block(())
     prompt = system_prompt(model, instructions, block.text)
-    tool_tokens = _tokens(query.tools, model)
+    tool_tokens = _tokens(query.tools.schemas, model)
     budget = query.budget_tokens
     if budget is None:
         budget = history_budget(model, prompt, thread, tool_tokens)
@@ -99,6 +106,12 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
             tool_tokens=tool_tokens,
         )
     )
+
+
+def injects(query: ContextQuery) -> bool:
+    """Nothing is told of a person that nobody named, nor what the model can ask a tool for (A12, A84, C6, C9)."""
+    wanted = conf.INJECTION_ENABLED and (query.persona is None or query.persona.memory_injection_enabled)
+    return wanted and query.user_id != NOBODY and not query.tools.replaces_injection
 
 
 def _facts_block(query: ContextQuery) -> FactsBlock:

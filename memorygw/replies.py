@@ -5,8 +5,13 @@ from typing import Any
 
 import regex
 
+
+class NumberText(str):
+    """A number, as the model wrote it."""
+
+
 # Numbers keep the text the model wrote; NaN and Infinity are no JSON. Line breaks inside a text are forgiven.
-_DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=lambda _: None, strict=False)
+_DECODER = json.JSONDecoder(parse_int=NumberText, parse_float=NumberText, parse_constant=lambda _: None, strict=False)
 _REASONING = "think|thinking|thought|reasoning"
 _LANDMARK = regex.compile(rf"[\[{{]|<(?P<close>/?)(?:{_REASONING})\s*>", regex.IGNORECASE)
 _REASONING_END = regex.compile(rf"</(?:{_REASONING})\s*>", regex.IGNORECASE)

@@ -192,7 +192,7 @@ def _read_on(live: LiveRun) -> None:
             user_id=live.caller.user_id,
             persona=live.persona,
             model=live.run.model,
-            tools=live.tools.schemas,
+            tools=live.tools,
         )
         live.context = read_context(live.thread, query)
     elif live.unsent:

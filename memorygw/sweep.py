@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from memorygw import voice
 from memorygw.claims import LateWork, has_broker, send
 from memorygw.conf import component, conf
 from memorygw.database import after
-from memorygw.models import IdempotencyKey
+from memorygw.models import IdempotencyKey, VoiceSession
 from threads.tasks import write_title
 from threads.titles import TitleState
 from usermemory.models import EmbeddingState, ExtractionState
@@ -36,6 +37,7 @@ LEARNERS = (
     Learner(ExtractionState, extract_facts, lambda: conf.EXTRACTION_ENABLED),
     Learner(WorkingMemoryState, update_notes, lambda: conf.WORKING_MEMORY_ENABLED),
     Learner(TitleState, write_title, lambda: conf.TITLES_ENABLED),
+    Learner(VoiceSession, voice.learn_from_voice, lambda: conf.EXTRACTION_ENABLED),
     Learner(EmbeddingState, embed_facts, lambda: bool(conf.EMBEDDING_MODEL)),
 )
 
@@ -84,8 +86,10 @@ def wake_scanned() -> None:
 
 
 def keep_house() -> None:
-    """What is to be done now and then: recover the runs of dead processes, forget old idempotency keys."""
+    """What is to be done now and then: recover the runs of dead processes, close voice sessions that nobody closed,
+    forget what is old."""
     recover_stuck_runs()
+    voice.keep_house()
     IdempotencyKey.objects.filter(created_at__lte=after(-_KEYS_KEPT_SECONDS)).delete()
 
 

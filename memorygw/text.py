@@ -8,6 +8,8 @@ import regex
 
 MAX_DEPTH = 100
 MAX_USER_ID_CHARS = 255
+NOBODY = "*"
+"""The owner of what belongs to no user; no external id (K11)."""
 
 _SURROGATES = regex.compile(r"[\ud800-\udfff]")
 _FORMAT = regex.compile(r"\p{Cf}+")
@@ -15,6 +17,7 @@ _NOT_IN_WORDS = regex.compile(r"[^\p{L}\p{M}\p{N}]+")
 _CONTROL = regex.compile(r"\p{Cc}")
 _BREAKS = regex.compile(r"\s*[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+\s*")
 _GRAPHEME = regex.compile(r"\X")
+_SENTENCE_ENDS = " .!?。"
 
 
 def clean(text: str) -> str:
@@ -77,6 +80,12 @@ def normalize_key(key: str) -> str:
     return fold(_FORMAT.sub("", key))
 
 
+def normalize_text(text: str) -> str:
+    """What two spellings of one free text have in common: the same, and no punctuation at the end (A37–A41)."""
+    normal = normalize_key(text)
+    return normal.rstrip(_SENTENCE_ENDS) or normal
+
+
 def cut(text: str, limit: int) -> str:
     """The longest beginning of at most ``limit`` code points that splits no grapheme (K9); limit 0: all of it."""
     if not limit or len(text) <= limit:
@@ -101,7 +110,7 @@ def user_id(value: object) -> str | None:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
-    if not isinstance(value, str) or not value.strip() or value == "*":
+    if not isinstance(value, str) or not value.strip() or value == NOBODY:
         return None
     if len(value) > MAX_USER_ID_CHARS or not is_storable(value) or _CONTROL.search(value):
         return None

@@ -21,7 +21,7 @@ from django.utils.module_loading import import_string
 from memorygw.conf import component, conf
 from memorygw.exceptions import MemorygwError, ToolNotFoundError
 from memorygw.models import Persona, Tenant
-from memorygw.text import clean, cleaned
+from memorygw.text import NOBODY, clean, cleaned, one_line
 from usermemory.models import Owner
 from usermemory.refusals import tool_refusal
 from usermemory.review import MEMORY_SAVE, is_reviewed
@@ -35,6 +35,7 @@ NAME = regex.compile(r"[a-zA-Z0-9_-]{1,64}")
 SETS = {
     "gateway": ("remember_user_fact", "forget_user_fact"),
     "persona": ("memory_save", "memory_recall"),
+    "recall": ("recall_user_facts",),
     "none": (),
 }
 """What ``MEMORYGW_MEMORY_TOOLS`` and a persona's ``memory_tools`` may name, beside tools one by one (C30)."""
@@ -60,7 +61,8 @@ class Tool:
     ``call`` gets the caller and arguments that fit ``parameters``, a JSON schema of an object; it returns text for the
     model, or anything JSON can hold. With ``needs_approval`` it runs only after a person has said yes. An ``atomic``
     tool runs in the transaction that stores its result, so that there are both or neither: for tools that write to the
-    database and wait for nothing else.
+    database and wait for nothing else. A model that is offered one with ``replaces_injection`` asks for what is known
+    about the user, and is not told unasked (C9).
     """
 
     name: str
@@ -69,6 +71,7 @@ class Tool:
     call: Callable[[ToolCaller, dict[str, Any]], Any]
     needs_approval: bool = False
     atomic: bool = False
+    replaces_injection: bool = False
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -87,6 +90,10 @@ class Toolbox:
     @property
     def schemas(self) -> list[dict[str, Any]]:
         return [*(tool.schema for tool in self.here.values()), *self.client]
+
+    @property
+    def replaces_injection(self) -> bool:
+        return any(tool.replaces_injection for tool in self.here.values())
 
     def waits_for(self, name: str) -> str:
         """What a call of this tool has to wait for: "approval", "client", or nothing."""
@@ -136,15 +143,40 @@ def unknown_memory_tools(choice: str) -> list[str]:
     return [name for name in named_tools(choice) if conf.TOOL_PREFIX + name not in known]
 
 
+def is_tool_name(name: str) -> bool:
+    """Whether a memory tool or a host's has this name, beside the one that recalls everything."""
+    tools = (*all_memory_tools().values(), *host_tools())
+    return any(tool.name == name for tool in tools if not tool.replaces_injection)
+
+
 def host_tools() -> list[Tool]:
     return [import_string(path) for path in conf.TOOLS]
 
 
-def memory_tools(choice: str = "") -> list[Tool]:
-    """The memory tools of a persona's ``choice``, else of the setting."""
+def memory_tools(persona: Persona | None = None) -> list[Tool]:
+    """The memory tools that a persona chooses, else the setting."""
     known = all_memory_tools()
-    names = (conf.TOOL_PREFIX + name for name in named_tools(choice or conf.MEMORY_TOOLS))
-    return [known[name] for name in names if name in known]
+    choice = (persona and persona.memory_tools) or conf.MEMORY_TOOLS
+    tools = [known[name] for name in (conf.TOOL_PREFIX + name for name in named_tools(choice)) if name in known]
+    if persona is None:
+        return tools
+    return [_renamed(tool, persona) if tool.replaces_injection else tool for tool in tools]
+
+
+def _renamed(tool: Tool, persona: Persona) -> Tool:
+    return recall_tool(persona.recall_tool_name or tool.name, persona.recall_tool_description or tool.description)
+
+
+def recall_tool(name: str, description: str = "") -> Tool:
+    """The tool that tells a model everything that is known about the user of the conversation (A76–A87)."""
+    return Tool(
+        name=name,
+        description=description
+        or "What is known about the user from earlier conversations. Call it when that matters.",
+        parameters={"type": "object", "properties": {}},
+        call=_recall_all,
+        replaces_injection=True,
+    )
 
 
 def all_memory_tools() -> dict[str, Tool]:
@@ -185,6 +217,7 @@ def all_memory_tools() -> dict[str, Tool]:
             parameters=_recall_parameters(),
             call=_recall,
         ),
+        recall_tool(f"{prefix}recall_user_facts"),
     )
     return {tool.name: tool for tool in tools}
 
@@ -192,6 +225,8 @@ def all_memory_tools() -> dict[str, Tool]:
 def call_memory_tool(name: str, caller: ToolCaller, arguments: dict[str, Any]) -> str:
     """Run a memory tool for a caller who runs their own model; being asked is the approval."""
     tool = all_memory_tools().get(name)
+    if tool is None and Persona.objects.filter(tenant_id=caller.tenant_id, recall_tool_name=name or None).exists():
+        tool = recall_tool(name)
     if tool is None:
         raise ToolNotFoundError
     return run_tool(tool, caller, arguments)
@@ -261,8 +296,18 @@ def _recall(caller: ToolCaller, arguments: dict[str, Any]) -> Any:
     store = component("USER_MEMORY_STORE")
     hits = store.recall(caller.tenant_id, caller.user_id, query, persona_id=caller.persona_id)
     found = [hit.fact for hit in hits[:limit]]
-    names = ("key", "value", "confidence", "scope")
-    return [{name: getattr(fact, name) for name in names} for fact in found] or "Nothing is remembered about that."
+    names = {"key": "shown_key", "value": "value", "confidence": "confidence", "scope": "scope"}
+    shown = [{name: getattr(fact, attribute) for name, attribute in names.items()} for fact in found]
+    return shown or "Nothing is remembered about that."
+
+
+def _recall_all(caller: ToolCaller, arguments: dict[str, Any]) -> str:
+    """One hyphen line for each fact in reach (A81–A83)."""
+    if caller.user_id == NOBODY:
+        return "It is not known who the user is, so nothing is remembered about them."
+    store = component("USER_MEMORY_STORE")
+    facts = store.get_facts_in_reach(caller.tenant_id, caller.user_id, caller.persona_id)
+    return "\n".join(f"- {one_line(fact.text)}" for fact in facts) or "Nothing is remembered about the user yet."
 
 
 def _save_parameters() -> dict[str, Any]:

@@ -246,6 +246,7 @@ print(json.dumps({
         "tasks": [
             "memorygw.tasks.scan",
             "memorygw.tasks.sweep",
+            "memorygw.voice.learn_from_voice",
             "threads.tasks.write_title",
             "usermemory.tasks.embed_facts",
             "usermemory.tasks.extract_facts",

@@ -42,7 +42,10 @@ class Thread(models.Model):
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
-    user_id = models.CharField(max_length=255, help_text="The external id, exactly as given.")
+    user_id = models.CharField(max_length=255, help_text="The external id, exactly as given; * for nobody.")
+    session_id = models.CharField(
+        max_length=255, null=True, blank=True, help_text="An agent's own name for the thread, once per user."
+    )
     title = models.CharField(max_length=200, blank=True, default="")
     status = models.CharField(max_length=20, choices=Status, default=Status.OPEN)
     persona = models.ForeignKey(Persona, models.SET_NULL, null=True, blank=True, related_name="+")
@@ -63,7 +66,12 @@ class Thread(models.Model):
         constraints = [
             models.CheckConstraint(
                 condition=Q(status__in=["OPEN", "AWAITING_HUMAN", "CLOSED"]), name="thread_status_is_known"
-            )
+            ),
+            models.UniqueConstraint(
+                fields=["tenant", "user_id", "session_id"],
+                condition=Q(session_id__isnull=False),
+                name="thread_session_once_per_user",
+            ),
         ]
         indexes = [models.Index(fields=["tenant", "user_id", "-created_at", "-id"], name="thread_of_user_newest_first")]
 

@@ -73,6 +73,16 @@ class ThreadStore(RunStore):
             raise ThreadNotFoundError
         return thread
 
+    def open_session(self, tenant_id: UUID, user_id: str, session_id: str, *, persona_id: UUID | None = None) -> Thread:
+        """The user's thread of this session id, made with this persona when missing (C24)."""
+        threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
+        thread = threads.filter(session_id=session_id).first()
+        if thread is None:
+            place = {"tenant_id": tenant_id, "user_id": user_id, "session_id": session_id}
+            Thread.objects.get_or_create(**place, defaults={"persona_id": persona_id})
+            thread = threads.get(session_id=session_id)
+        return thread
+
     def list_threads(
         self,
         tenant_id: UUID,
@@ -232,11 +242,10 @@ class ThreadStore(RunStore):
         opening = openings[-1] if openings else None
         if opening is None and window and window[0].seq <= from_seq:
             opening = self._opening(thread, from_seq)
-            window = self._fitting(thread, spent, opening)
+            window = window if opening is None else self._fitting(thread, spent, opening)
         window = open_on_user([turn for turn in window if opening is None or turn.seq >= opening])
-        if not window and keep_newest:
-            window = open_on_user(self._fitting(thread, -1, self._opening(thread, thread.turn_count)))
-        return window
+        newest = self._opening(thread, thread.turn_count) if not window and keep_newest else None
+        return window if newest is None else open_on_user(self._fitting(thread, -1, newest))
 
     def _fitting(self, thread: Thread, spent: int, from_seq: int) -> list[Turn]:
         """Turns from ``from_seq`` on that lie wholly above the first ``spent`` tokens of the thread.
@@ -252,11 +261,10 @@ class ThreadStore(RunStore):
         ordered = sorted(turns.order_by(), key=attrgetter("seq"))
         return [turn for turn in ordered if turn.tokens_through - turn.token_count >= spent]
 
-    def _opening(self, thread: Thread, seq: int) -> int:
-        """The user turn that opens the group of turn ``seq``; past the end when there is none."""
+    def _opening(self, thread: Thread, seq: int) -> int | None:
+        """The user turn that opens the group of turn ``seq``; None where only others stand before it."""
         users = Turn.objects.filter(thread_id=thread.pk, role=Turn.Role.USER, seq__lte=seq)
-        found = users.order_by("-seq").values_list("seq", flat=True).first()
-        return found if found is not None else thread.turn_count + 1
+        return users.order_by("-seq").values_list("seq", flat=True).first()
 
     def _move_counters(
         self, thread: Thread, drafts: Sequence[TurnDraft], tokens: int, *, token: UUID | None, lease: str
@@ -288,6 +296,26 @@ class ThreadStore(RunStore):
         if thread.instructions_seq is None:
             return None
         return Turn.objects.filter(thread_id=thread.pk, seq=thread.instructions_seq).first()
+
+    def pop_turn(self, thread: Thread) -> Turn | None:
+        """Take the newest turn away again, in the caller's transaction, behind `fence`; None: there was none.
+
+        `ThreadBusyError` and its kin where a call is running. ``thread`` is moved along.
+        """
+        if thread.status != Thread.Status.OPEN or Thread.objects.leased().filter(pk=thread.pk).exists():
+            raise self._refusal(thread)
+        turns = Turn.objects.filter(thread_id=thread.pk)
+        turn = turns.order_by("-seq").first()
+        if turn is None:
+            return None
+        turn.delete()
+        instructions = turns.filter(role__in=INSTRUCTION_ROLES).order_by("-seq").values_list("seq", flat=True)
+        thread.turn_count -= 1
+        thread.token_count -= 0 if turn.role in INSTRUCTION_ROLES else turn.token_count
+        if thread.instructions_seq == turn.seq:
+            thread.instructions_seq = instructions.first()
+        thread.save(update_fields=["turn_count", "token_count", "instructions_seq"])
+        return turn
 
     def check_results(self, thread: Thread, drafts: Sequence[TurnDraft]) -> None:
         """Refuse tool turns that answer no call, or a call that has its result; one query, only for tool turns.

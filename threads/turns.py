@@ -52,10 +52,20 @@ class TurnLike(Protocol):
     token_count: int
 
 
+@dataclass(frozen=True)
+class Said:
+    """What somebody said where there is no thread."""
+
+    role: str
+    content: Content
+    created_at: datetime
+
+
 class ThreadLike(Protocol):
     """What is read from a thread."""
 
     id: UUID
+    user_id: str
     title: str
     turn_count: int
     token_count: int
@@ -185,7 +195,7 @@ def open_on_user(turns: list[T]) -> list[T]:
     return turns[first:]
 
 
-def to_transcript(turns: Iterable[TurnLike]) -> str:
+def to_transcript(turns: Iterable[TurnLike | Said]) -> str:
     """What user and assistant said, one line a turn with its own time (K7).
 
     Everything else a model could mistake for the user's words stays out: instructions, tool results, injected memory.

@@ -96,8 +96,7 @@ def _embed_batch(state: EmbeddingState, size: int) -> None:
         raise ErasureRunningError
     model = embedding_model()
     facts = list(state.facts.without_vector(model).in_order().only("key", "value")[:size])
-    texts = [f"{fact.key}: {fact.value}" if fact.key else fact.value for fact in facts]
-    vectors = embed(texts, tenant_id=state.tenant_id) or []
+    vectors = embed([fact.text for fact in facts], tenant_id=state.tenant_id) or []
     for fact, vector in zip(facts, vectors, strict=True):
         # Each in a transaction of its own: who holds facts and waits for the owner's state could wait for ever.
         unchanged = Fact.objects.filter(pk=fact.pk, key=fact.key, value=fact.value)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from memorygw.replies import json_values
+from memorygw.replies import NumberText, json_values
 from memorygw.text import clean, words
 from threads.turns import TurnLike, text_of
 
@@ -43,7 +43,7 @@ _DEEPEST = 5
 
 @dataclass(frozen=True)
 class Operation:
-    """SET or DELETE of one key, trimmed and cleaned; ``value`` is empty for a DELETE.
+    """SET or DELETE of one key, trimmed and cleaned; ``value`` is empty for a DELETE, the key for a free text.
 
     ``evidence`` is a quote, empty when there is none; ``source_seq`` the user's turn it was found in.
     """
@@ -73,6 +73,13 @@ def parse(reply: str) -> Proposal | None:
     if not lists:
         return None
     return _proposal(_operation(item) for item in lists[-1])
+
+
+def parse_texts(reply: str) -> Proposal:
+    """The free texts of the last array in the reply; none is no failure, whatever else the reply is (A69–A73)."""
+    lists = [value for value in json_values(reply) if isinstance(value, list)]
+    items = [_text(item) for item in (lists[-1] if lists else ()) if not isinstance(item, NumberText)]
+    return Proposal([Operation("SET", "", text) for text in items if text], [])
 
 
 def check_evidence(proposal: Proposal, turns: Iterable[TurnLike]) -> Proposal:

@@ -1,9 +1,12 @@
 """Learning facts from what is stored: which thread is due, what the model is asked, what its answer changes."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -12,25 +15,16 @@ from django.db.models.functions import Now
 
 from memorygw.conf import component, conf
 from memorygw.database import after
-from memorygw.exceptions import (
-    ErasureRunningError,
-    ExtractionCallError,
-    ExtractionError,
-    ExtractionReplyError,
-    ModelFailedError,
-    UsageRefusedError,
-)
-from memorygw.llm.base import CompletionRequest
-from memorygw.llm.calls import call_model
-from memorygw.models import ModelCall
-from memorygw.prompts import render_prompt
+from memorygw.exceptions import ErasureRunningError, ExtractionError, UsageRefusedError
+from memorygw.models import Persona, Tenant
 from memorygw.text import cut, normalize_key, one_line
 from threads.turns import ThreadLike, to_transcript
-from usermemory.extraction import SCHEMA, Operation, Proposal, check_evidence, parse
-from usermemory.models import ExtractionState, Fact, Owner, UserMemory, identity
+from usermemory.extraction import Operation, Proposal, check_evidence
+from usermemory.models import ExtractionState, Fact, Owner, UserMemory, identity, is_shown_key
+from usermemory.reading import Reading, read_for_facts
 from usermemory.refusals import refusal
 from usermemory.review import SCANNER, TURNS, is_reviewed
-from usermemory.rows import Source, content, lock_record, origin_of, propose, write
+from usermemory.rows import Source, content, drop_stalest_texts, lock_record, origin_of, propose, write
 
 logger = logging.getLogger(__name__)
 
@@ -51,21 +45,26 @@ class Merge:
 class LearningStore:
     """The part of `usermemory.store.UserMemoryStore` that learns."""
 
-    def is_extract_due(self, previous_turn_count: int, turn_count: int) -> bool:
-        """Early once, then on a beat: after a thread's first answer, then whenever it passed a multiple of
-        ``EXTRACT_EVERY_TURNS`` (U74–U83). Pure."""
+    def is_extract_due(self, previous_turn_count: int, turn_count: int, *, every: int | None = None) -> bool:
+        """Early once, then on a beat: after a thread's first answer, then whenever it passed a multiple of ``every``,
+        by default of ``EXTRACT_EVERY_TURNS`` (U74–U83). Pure."""
         if not conf.EXTRACTION_ENABLED or "turns" not in conf.EXTRACTION_TRIGGERS:
             return False
         if turn_count <= previous_turn_count:
             return False
-        every = conf.EXTRACT_EVERY_TURNS
+        every = every or conf.EXTRACT_EVERY_TURNS
         return previous_turn_count == 0 or turn_count // every > previous_turn_count // every
 
-    def note_answer(self, thread: ThreadLike) -> UUID | None:
+    def note_answer(self, thread: ThreadLike, persona: Persona | None) -> UUID | None:
         """Say that the thread was answered, in the transaction of the answer; the id to wake when it is due."""
         if not conf.EXTRACTION_ENABLED:
             return None
-        return ExtractionState.objects.note_answer(thread.id, thread.turn_count, due=self.is_extract_due)
+        due = partial(self.is_extract_due, every=_beat(persona))
+        return ExtractionState.objects.note_answer(thread.id, thread.turn_count, due=due)
+
+    def rewind(self, thread: ThreadLike) -> None:
+        """The thread lost its newest turn: the next one in its place is learned from. What was learned stays."""
+        ExtractionState.objects.rewind(thread.id, thread.turn_count)
 
     def mark_scanned(self) -> list[UUID]:
         """One pass of the scanner: the threads that have been quiet and have enough in them that nobody has read become
@@ -96,13 +95,8 @@ class LearningStore:
             state = states.filter(pk=state_id).first()
             if state is None:
                 return
-            try:
+            with failures_kept(ExtractionState.objects, state_id, token):
                 self._extract(state, token)
-            except ExtractionError as error:
-                logger.warning("Extraction of thread %s: %s, error %s", state_id, error.reason, error.number)
-                ExtractionState.objects.fail(state_id, token, error.reason)
-            except (ErasureRunningError, UsageRefusedError) as error:
-                ExtractionState.objects.fail(state_id, token, error.code)
 
     def _extract(self, state: ExtractionState, token: UUID) -> None:
         thread = state.thread
@@ -112,43 +106,48 @@ class LearningStore:
             return
         batch = max(BATCH_TURNS // 2 ** (state.attempts - 1), 1) if state.last_error == "reply_cut" else BATCH_TURNS
         through = min(state.answered, state.covered + batch)
-        record = UserMemory.objects.filter(tenant_id=thread.tenant_id, user_id=thread.user_id).first()
-        if record and record.erasing_at:
-            raise ErasureRunningError
-        cleared_at = record.cleared_at if record else None
+        cleared_at = self.watermark(thread.tenant_id, thread.user_id)
         turns = component("THREAD_STORE").get_turns_between(thread.tenant_id, thread.id, state.covered, through)
         fresh = [turn for turn in turns if turn.learnable and not (cleared_at and turn.stored_at <= cleared_at)]
         transcript = to_transcript(fresh)
-        learns = transcript and (thread.persona is None or thread.persona.memory_enabled)
-        proposal = self._ask(state, transcript) if learns else Proposal([], [])
-        self._settle(state, token, through, check_evidence(proposal, fresh), cleared_at)
-
-    def _ask(self, state: ExtractionState, transcript: str) -> Proposal:
-        thread = state.thread
-        facts = Fact.objects.of(thread.tenant_id, _owner(state)).active().in_order()
-        known = "\n".join(one_line(f"{fact.key}: {fact.value}" if fact.key else fact.value) for fact in facts)
-        request = CompletionRequest(
-            kind=ModelCall.Kind.MEMORY_USER,
-            model=conf.MEMORY_MODEL or (thread.persona and thread.persona.cheap_model) or conf.CHEAP_MODEL,
-            messages=[
-                {"role": "user", "content": render_prompt("user_memory", facts=known, transcript=transcript)},
-            ],
-            temperature=0,
-            max_output_tokens=2_000,
-            json_schema=SCHEMA,
+        learns = thread.persona is None or thread.persona.memory_enabled
+        reading = Reading(
+            tenant_id=thread.tenant_id,
+            owner=_owner(state),
+            transcript=transcript if learns else "",
+            kind=thread.persona.fact_kind if thread.persona else Fact.Kind.KEYED,
+            persona=thread.persona,
+            thread_id=thread.id,
         )
-        try:
-            completion = call_model(request, tenant_id=thread.tenant_id, thread_id=thread.id)
-        except UsageRefusedError:
-            raise
-        except ModelFailedError as error:
-            raise ExtractionCallError(error.reason) from None
-        if completion.finish_reason == "length":
-            raise ExtractionReplyError("reply_cut")
-        proposal = parse(completion.content or "")
-        if proposal is None:
-            raise ExtractionReplyError("reply_malformed")
-        return proposal
+        proposal = check_evidence(read_for_facts(reading), fresh)
+        self._settle(state, token, through, proposal, cleared_at)
+
+    def watermark(self, tenant_id: UUID, user_id: str) -> datetime | None:
+        """Until when what was said is not learned from any more. `ErasureRunningError` while the person is erased."""
+        record = UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).first()
+        if record and record.erasing_at:
+            raise ErasureRunningError
+        return record.cleared_at if record else None
+
+    def learn(
+        self, reading: Reading, *, watermark: datetime | None, settle: Callable[[], bool] = lambda: True
+    ) -> Merge | None:
+        """Learn about a user from what is no thread: a list of messages, a voice session.
+
+        ``settle`` runs in the transaction that writes the facts, before them; where it says no, or the user has cleared
+        their facts since ``watermark``, nothing is written: None. Raises what `read_for_facts` does, and
+        `ErasureRunningError`.
+        """
+        proposal, user_id = read_for_facts(reading), reading.owner.person
+        tenant = Tenant.objects.get(pk=reading.tenant_id)
+        with transaction.atomic():
+            if not settle():
+                return None
+            if lock_record(reading.tenant_id, user_id).cleared_at != watermark:
+                return None
+            review = is_reviewed(TURNS, reading.persona, tenant)
+            most = reading.persona.max_facts if reading.persona else reading.max_facts
+            return self.merge(reading.tenant_id, reading.owner, proposal.operations, review=review, most_texts=most)
 
     @transaction.atomic
     def _settle(
@@ -171,7 +170,7 @@ class LearningStore:
         record = lock_record(thread.tenant_id, thread.user_id)
         answered = ExtractionState.objects.values_list("answered", flat=True).get(pk=state.pk)
         unscanned = state.is_scanned and through < state.answered
-        due = unscanned or self.is_extract_due(through, answered)
+        due = unscanned or self.is_extract_due(through, answered, every=_beat(thread.persona))
         result = {
             "covered": through,
             "due_at": Now() if due else None,
@@ -197,10 +196,20 @@ class LearningStore:
         if state.is_scanned:
             sure = [operation for operation in operations if operation.confidence >= _SCANNED_CONFIDENCE]
             operations = sure[:_SCANNED_FACTS]
-        return self.merge(thread.tenant_id, _owner(state), operations, thread_id=thread.id, review=review)
+        most = thread.persona.max_facts if thread.persona else None
+        return self.merge(
+            thread.tenant_id, _owner(state), operations, thread_id=thread.id, review=review, most_texts=most
+        )
 
     def merge(
-        self, tenant_id: UUID, owner: Owner, operations: Sequence[Operation], *, thread_id: UUID, review: bool = False
+        self,
+        tenant_id: UUID,
+        owner: Owner,
+        operations: Sequence[Operation],
+        *,
+        thread_id: UUID | None = None,
+        review: bool = False,
+        most_texts: int | None = None,
     ) -> Merge:
         """Apply operations in order, under the owner's lock, or propose them (U90–U100, C1).
 
@@ -220,7 +229,20 @@ class LearningStore:
                 done.proposed += 1
             else:
                 done.skipped.append(outcome)
+        drop_stalest_texts(tenant_id, owner, most_texts if done.applied else None)
         return done
+
+
+@contextmanager
+def failures_kept(states: Any, pk: UUID, token: UUID) -> Iterator[None]:
+    """Around an attempt to learn: why it failed is kept with its row, and it is tried again later."""
+    try:
+        yield
+    except ExtractionError as error:
+        logger.warning("%s: %s, error %s", states.model(pk=pk), error.reason, error.number)
+        states.fail(pk, token, error.reason)
+    except (ErasureRunningError, UsageRefusedError) as error:
+        states.fail(pk, token, error.code)
 
 
 def _owner(state: ExtractionState) -> Owner:
@@ -231,18 +253,25 @@ def _owner(state: ExtractionState) -> Owner:
     return Owner.user(thread.user_id)
 
 
-def _apply(tenant_id: UUID, owner: Owner, operation: Operation, thread_id: UUID, *, review: bool) -> str:
+def _beat(persona: Persona | None) -> int | None:
+    """Turns between two extractions: free texts are learned after every answer (A4, C13), else as the setting says."""
+    return 1 if persona and persona.fact_kind == Fact.Kind.TEXT else None
+
+
+def _apply(tenant_id: UUID, owner: Owner, operation: Operation, thread_id: UUID | None, *, review: bool) -> str:
     """What became of the operation: "applied", "proposed", or the code of why it did nothing."""
     key, value = cut(one_line(operation.key), conf.MAX_FACT_CHARS), cut(operation.value, conf.MAX_FACT_CHARS)
-    if not normalize_key(key):
+    if operation.key and not normalize_key(key):
         return "no_key"
-    known = Fact.objects.of(tenant_id, owner).active().keyed(key).first()
+    if is_shown_key(key):
+        return "reserved_key"
+    known = Fact.objects.of(tenant_id, owner).active().filter(identity=identity(key, value)).first()
     deletes = operation.op == "DELETE"
     if deletes and known is None:
         return "unknown_key"
     if not deletes and not value:
         return "no_value"
-    if not deletes and known and known.value == value:
+    if not deletes and known and (known.value == value or not key):
         return "unchanged"
     # Before they are cut, since a cut number is no number.
     if not deletes and (refused := refusal(operation.key[:_LONGEST_READ], operation.value[:_LONGEST_READ])):

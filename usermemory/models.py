@@ -4,14 +4,17 @@ import hashlib
 from dataclasses import dataclass
 from uuid import UUID
 
+import regex
 from django.db import models
-from django.db.models import F, Q
-from django.db.models.functions import Now
+from django.db.models import CharField, F, Q
+from django.db.models.functions import Cast, Now
 
 from memorygw.claims import LateWork, LateWorkQuerySet
 from memorygw.ids import new_id
 from memorygw.models import Tenant
-from memorygw.text import fold, normalize_key
+from memorygw.text import fold, normalize_key, normalize_text
+
+_SHOWN_KEY = regex.compile(r"fact-(?P<end>[0-9a-f]{12})")
 
 
 class UserMemory(models.Model):
@@ -91,6 +94,12 @@ class FactQuerySet(models.QuerySet["Fact"]):
 
     def keyed(self, key: str) -> "FactQuerySet":
         return self.filter(identity=identity(key))
+
+    def named(self, key: str) -> "FactQuerySet":
+        """Rows that a person sees under this key: those that have it, and the free text that is shown under it (C3)."""
+        if shown := _SHOWN_KEY.fullmatch(normalize_key(key)):
+            return self.alias(digits=Cast("pk", CharField())).filter(kind="text", digits__endswith=shown["end"])
+        return self.keyed(key)
 
     def matching(self, query: str) -> "FactQuerySet":
         """Rows whose key or value holds every word of ``query``, whatever its case; no character is special (K19)."""
@@ -223,10 +232,27 @@ class Fact(models.Model):
     def __str__(self) -> str:
         return f"Fact {self.id}"
 
+    @property
+    def text(self) -> str:
+        """What it says, as a line of a prompt."""
+        return f"{self.key}: {self.value}" if self.key else self.value
 
-def identity(key: str) -> str:
-    """What makes two facts of one owner the same: a digest, since a long key fits no index row."""
-    return hashlib.sha256(normalize_key(key).encode()).hexdigest()
+    @property
+    def shown_key(self) -> str:
+        """Its key; for a free text, which has none, one to name it by (C3)."""
+        return self.key or f"fact-{self.pk.hex[-12:]}"
+
+
+def is_shown_key(key: str) -> bool:
+    """Whether the key is of the form that free texts are shown under, which no other fact may have."""
+    return bool(_SHOWN_KEY.fullmatch(normalize_key(key)))
+
+
+def identity(key: str, value: str = "") -> str:
+    """What makes two facts of one owner the same: the key, or without one the text. A digest, since what is long fits
+    no index row."""
+    same = normalize_key(key) if key or not value else f"\n{normalize_text(value)}"
+    return hashlib.sha256(same.encode()).hexdigest()
 
 
 class ExtractionState(LateWork):

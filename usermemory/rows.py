@@ -3,7 +3,8 @@
 The rules of every way in are here once; the parts of the store decide which of them a way in takes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,7 +18,7 @@ from memorygw.exceptions import ErasureRunningError, PersonaNotFoundError
 from memorygw.models import Persona
 from memorygw.text import fold
 from usermemory.embedding import NO_VECTOR, note_change
-from usermemory.models import Fact, Owner, UserMemory, identity
+from usermemory.models import Fact, FactQuerySet, Owner, UserMemory, identity
 from usermemory.tasks import embed_facts
 
 
@@ -56,16 +57,33 @@ def lock_owner(tenant_id: UUID, owner: Owner) -> None:
 def write(tenant_id: UUID, owner: Owner, key: str, value: str, source: Source) -> Fact:
     """Insert or replace the active fact of this key, and hold the cap. The id and place of a replaced one stay."""
     values = content(key, value) | origin_of(source)
-    known = Fact.objects.of(tenant_id, owner).active().keyed(key)
+    known = Fact.objects.of(tenant_id, owner).active().filter(identity=values["identity"])
     if known.update(**values):
         fact = known.get()
     else:
-        fact = Fact.objects.create(
-            tenant_id=tenant_id, scope=owner.scope, owner_id=owner.owner_id, user_id=owner.user_id, **values
-        )
+        fact = Fact.objects.create(tenant_id=tenant_id, **asdict(owner), **values)
     drop_stalest(tenant_id, owner, keep=fact)
     note_new_words(tenant_id, owner)
     return fact
+
+
+def add_texts(tenant_id: UUID, owner: Owner, texts: Sequence[str], source: Source, *, first_id: UUID) -> list[Fact]:
+    """Insert the free texts that are not known yet, in their order, and hold the cap; of two spellings of one the first
+    (A37–A41). The first new one has the id ``first_id``."""
+    spelt: dict[str, str] = {}
+    for text in texts:
+        spelt.setdefault(identity("", text), text)
+    active = Fact.objects.of(tenant_id, owner).active()
+    known = set(active.filter(identity__in=spelt).values_list("identity", flat=True))
+    new = [text for same, text in spelt.items() if same not in known][-conf.MAX_FACTS :]
+    columns = {"tenant_id": tenant_id, **asdict(owner), **origin_of(source)}
+    facts = [Fact(**columns, **content("", text)) for text in new]
+    if facts:
+        facts[0].pk = first_id
+        Fact.objects.bulk_create(facts)
+        drop_stalest(tenant_id, owner)
+        note_new_words(tenant_id, owner)
+    return facts
 
 
 def propose(tenant_id: UUID, owner: Owner, proposal: Fact) -> str:
@@ -74,13 +92,14 @@ def propose(tenant_id: UUID, owner: Owner, proposal: Fact) -> str:
     Why nothing was done, as a code: it waits already, or a reviewer has rejected it before (R57, C16).
     """
     facts = Fact.objects.of(tenant_id, owner).filter(identity=proposal.identity)
-    waiting = facts.pending().first()
-    if waiting and (waiting.operation, waiting.value) == (proposal.operation, proposal.value):
+    same = facts.filter(operation=proposal.operation)
+    if proposal.key:
+        same = same.filter(value=proposal.value)
+    if same.pending().exists():
         return "unchanged"
-    if proposal.operation == Fact.Operation.SET and facts.filter(rejected=True, value=proposal.value).exists():
+    if proposal.operation == Fact.Operation.SET and same.filter(rejected=True).exists():
         return "rejected_before"
-    if waiting:
-        waiting.delete()
+    facts.pending().delete()
     proposal.tenant_id, proposal.status = tenant_id, Fact.Status.PENDING_REVIEW
     proposal.scope, proposal.owner_id, proposal.user_id = owner.scope, owner.owner_id, owner.user_id
     proposal.save(force_insert=True)
@@ -94,22 +113,32 @@ def note_new_words(tenant_id: UUID, owner: Owner) -> None:
         transaction.on_commit(partial(wake, embed_facts, state_id), robust=True)
 
 
-def drop_stalest(tenant_id: UUID, owner: Owner, *, keep: Fact) -> None:
+def drop_stalest(tenant_id: UUID, owner: Owner, *, keep: Fact | None = None) -> None:
     """Hold the cap: the active facts changed longest ago go, never the one just written (K9, C4, C5)."""
-    if not conf.MAX_FACTS:
-        return
-    others = Fact.objects.of(tenant_id, owner).active().exclude(pk=keep.pk)
-    stalest = others.order_by("-updated_at", "-created_at", "-pk").values_list("pk", flat=True)
-    if surplus := list(stalest[conf.MAX_FACTS - 1 :]):
+    if conf.MAX_FACTS:
+        active = Fact.objects.of(tenant_id, owner).active()
+        _keep_newest(active.exclude(pk=keep.pk) if keep else active, conf.MAX_FACTS - bool(keep))
+
+
+def drop_stalest_texts(tenant_id: UUID, owner: Owner, most: int | None) -> None:
+    """Hold an agent's own cap. It is for free texts alone: what others keep by key is not an agent's to drop."""
+    if most:
+        _keep_newest(Fact.objects.of(tenant_id, owner).active().filter(kind=Fact.Kind.TEXT), most)
+
+
+def _keep_newest(facts: FactQuerySet, most: int) -> None:
+    newest_first = facts.order_by("-updated_at", "-created_at", "-pk").values_list("pk", flat=True)
+    if surplus := list(newest_first[most:]):
         Fact.objects.filter(pk__in=surplus).delete()
 
 
 def content(key: str, value: str) -> dict[str, Any]:
-    """The columns that hold what a fact says, and when it was said."""
+    """The columns that hold what a fact says, and when it was said; without a key it is a free text."""
     return {
+        "kind": Fact.Kind.KEYED if key else Fact.Kind.TEXT,
         "key": key,
         "value": value,
-        "identity": identity(key),
+        "identity": identity(key, value),
         "searchable": fold(f"{key} {value}"),
         # Finer than SQLite's clock: which fact changed last decides who stays at the cap.
         "updated_at": timezone.now(),

@@ -4,7 +4,7 @@ Every write locks the user's record first, so two writers never lose each other'
 ``MAX_FACTS`` active facts of an owner, key and value at most ``MAX_FACT_CHARS`` code points.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -16,17 +16,30 @@ from memorygw.exceptions import (
     BlankFactError,
     FactRefusedError,
     FactTooLongError,
+    InvalidError,
     MemoryKeyTakenError,
     MemoryNotFoundError,
 )
+from memorygw.ids import new_id
 from memorygw.text import normalize_key, one_line
 from usermemory.embedding import recall_facts
 from usermemory.learning import LearningStore
-from usermemory.models import EmbeddingState, Fact, FactQuerySet, Owner, UserMemory
+from usermemory.models import EmbeddingState, Fact, FactQuerySet, Owner, UserMemory, is_shown_key
 from usermemory.recall import Hit
 from usermemory.refusals import refusal
 from usermemory.review import ReviewStore
-from usermemory.rows import Source, content, lock_owner, lock_record, note_new_words, origin_of, propose, write
+from usermemory.rows import (
+    Source,
+    add_texts,
+    content,
+    drop_stalest_texts,
+    lock_owner,
+    lock_record,
+    note_new_words,
+    origin_of,
+    propose,
+    write,
+)
 
 
 class UserMemoryStore(ReviewStore, LearningStore):
@@ -37,7 +50,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
     def get_facts(self, tenant_id: UUID, user_id: str) -> list[Fact]:
         """The active facts of the user, in the order in which they came; [] for an unknown user (U26–U36)."""
         facts = Fact.objects.of_user(tenant_id, user_id).active().in_order()
-        return list(facts.only("key", "value", "updated_at", "origin", "source_thread_id"))
+        return list(facts.only("key", "value", "created_at", "updated_at", "origin", "source_thread_id"))
 
     def get_facts_in_reach(self, tenant_id: UUID, user_id: str, persona_id: UUID | None) -> list[Fact]:
         """The active facts that a prompt may have: the user's, the persona's, the user's with the persona (R95)."""
@@ -93,6 +106,34 @@ class UserMemoryStore(ReviewStore, LearningStore):
             lock_owner(tenant_id, owner)
             return write(tenant_id, owner, key, value, source)
 
+    def add_texts(
+        self,
+        tenant_id: UUID,
+        user_id: str,
+        texts: Sequence[str],
+        source: Source,
+        *,
+        most: int | None = None,
+        first_id: UUID | None = None,
+    ) -> list[Fact]:
+        """Keep free texts about the user, all or none; which of them are new, the first with the id ``first_id``.
+
+        Blank ones and those that are known in another spelling are skipped (A37–A44). Above ``most`` free texts those
+        that came first go (A17–A20). Raises `FactTooLongError`, `FactRefusedError`.
+        """
+        owner, texts = Owner.user(user_id), [checked_value("", text) for text in texts if text.strip()]
+        with transaction.atomic():
+            lock_owner(tenant_id, owner)
+            facts = add_texts(tenant_id, owner, texts, source, first_id=first_id or new_id())
+            drop_stalest_texts(tenant_id, owner, most if facts else None)
+        return facts
+
+    def added_with(self, tenant_id: UUID, user_id: str, first_id: UUID) -> list[Fact]:
+        """What `add_texts` made together with the fact of this id, as far as it is still there; [] without that."""
+        facts = Fact.objects.of_user(tenant_id, user_id).filter(kind=Fact.Kind.TEXT)
+        first = facts.filter(pk=first_id).first()
+        return list(facts.filter(created_at=first.created_at).in_order()) if first else []
+
     def save_fact(self, tenant_id: UUID, owner: Owner, key: str, value: str, source: Source) -> Fact:
         """The same for a model's tool: an equal value leaves the fact as it is, date and source too."""
         key, value = checked(key, value)
@@ -109,24 +150,27 @@ class UserMemoryStore(ReviewStore, LearningStore):
             return propose(tenant_id, owner, Fact(**content(key, value), **origin_of(source)))
 
     def remove_fact(self, tenant_id: UUID, user_id: str, key: str) -> bool:
-        """Forget one fact; nothing happens when there is none of this key, which the answer says (U58–U63)."""
+        """Forget one fact; nothing happens when there is none of this key, which the answer says (U58–U63).
+
+        A free text goes by the key that it is shown under (C3).
+        """
         return self.unset_fact(tenant_id, Owner.user(user_id), key)
 
     def unset_fact(self, tenant_id: UUID, owner: Owner, key: str) -> bool:
         """The same for any owner."""
-        removed, _ = Fact.objects.of(tenant_id, owner).active().keyed(key).delete()
+        removed, _ = Fact.objects.of(tenant_id, owner).active().named(key).delete()
         return bool(removed)
 
     def change_memory(self, tenant_id: UUID, user_id: str, memory_id: UUID, changes: Mapping[str, Any]) -> Fact:
         """Change key, value or confidence of a fact of the user's own scope, in any status (R39–R45).
 
-        Raises `MemoryNotFoundError`, `MemoryKeyTakenError`, and what `set_fact` raises.
+        A free text keeps the key that it is shown under. Raises `MemoryNotFoundError`, `MemoryKeyTakenError`,
+        `InvalidError` for the key of a free text, and what `set_fact` raises.
         """
         with transaction.atomic():
             lock_record(tenant_id, user_id)
             fact = self._own(tenant_id, user_id, memory_id)
-            key, value = checked(changes.get("key", fact.key), changes.get("value", fact.value))
-            columns = content(key, value) | {"confidence": changes.get("confidence", fact.confidence)}
+            columns = content(*_changed(fact, changes)) | {"confidence": changes.get("confidence", fact.confidence)}
             for name, column in columns.items():
                 setattr(fact, name, column)
             try:
@@ -192,12 +236,31 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
 def checked(key: str, value: str) -> tuple[str, str]:
     """Key and value as they are stored, for every way in that refuses what it does not take."""
-    key, value = one_line(key).strip(), value.strip()
-    if not normalize_key(key) or not value:
+    key = one_line(key).strip()
+    if not normalize_key(key):
         raise BlankFactError
-    limit = conf.MAX_FACT_CHARS
+    if is_shown_key(key):
+        raise InvalidError(fields={"key": ["Free texts are shown under keys like this; they are not changed by it."]})
+    return key, checked_value(key, value)
+
+
+def checked_value(key: str, value: str) -> str:
+    """The value of a key, or without one a free text, as it is stored."""
+    value, limit = value.strip(), conf.MAX_FACT_CHARS
+    if not value:
+        raise BlankFactError
     if limit and max(len(key), len(value)) > limit:
         raise FactTooLongError(f"Key and value can have {limit} characters each.")
     if code := refusal(key, value):
         raise FactRefusedError(reason=code)
-    return key, value
+    return value
+
+
+def _changed(fact: Fact, changes: Mapping[str, Any]) -> tuple[str, str]:
+    """Key and value after the changes."""
+    key, value = changes.get("key", fact.shown_key), changes.get("value", fact.value)
+    if fact.key:
+        return checked(key, value)
+    if key.strip() != fact.shown_key:
+        raise InvalidError(fields={"key": ["A free text has no key of its own; this one is only shown."]})
+    return "", checked_value("", value)

@@ -145,6 +145,11 @@ class WorkingMemory:
             return None
         return WorkingMemoryState.objects.note_answer(thread.id, thread.turn_count, due=_is_due)
 
+    def rewind(self, thread: ThreadLike) -> None:
+        """The thread lost its newest turn: notes that were made of it go, and are made anew of what is left."""
+        empty = {"covered": 0, "summary": "", "facts": []}
+        WorkingMemoryState.objects.rewind(thread.id, thread.turn_count, **empty)
+
     def save_context(self, state_id: UUID) -> None:
         """Rewrite the notes of one thread, if they are due: the late work behind an answer (W18–W22, W47–W59).
 

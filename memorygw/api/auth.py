@@ -125,6 +125,13 @@ def acting_user(request: Request) -> str:
     return gateway.external_user_id(user_id)
 
 
+def acting_user_if_any(request: Request) -> str | None:
+    """The same, where a key need not name a user."""
+    principal = request.auth
+    is_bound = isinstance(principal, Principal) and principal.user_id is not None
+    return acting_user(request) if is_bound or names_user(request) else None
+
+
 def names_user(request: Request) -> bool:
     return bool(_named_users(request))
 

@@ -9,11 +9,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.views import GatewayViewSet, Shape, describe, valid
 
 
 class FactShape(Shape):
-    key = serializers.CharField()
+    key = serializers.CharField(source="shown_key", help_text="Of a free text: one to name it by, read only.")
     value = serializers.CharField()
     updated_at = serializers.DateTimeField()
     source_thread_id = serializers.UUIDField(allow_null=True)
@@ -22,6 +23,10 @@ class FactShape(Shape):
 
 class FactListShape(Shape):
     items = FactShape(many=True)
+
+
+class AddedFactsShape(Shape):
+    added = FactShape(many=True)
 
 
 class FactsTextShape(Shape):
@@ -37,10 +42,31 @@ class KeyedFact(FactValue):
     key = serializers.CharField(allow_blank=True, trim_whitespace=False)
 
 
+class FreeTexts(serializers.Serializer[Any]):
+    facts = serializers.ListField(
+        child=serializers.CharField(allow_blank=True, trim_whitespace=False),
+        max_length=gateway.MAX_ADDED_FACTS,
+        help_text="Blank ones, and those that are known already, are skipped.",
+    )
+    source = serializers.ChoiceField(["manual", "auto"], required=False)  # type: ignore[assignment]
+
+
 class FactViewSet(GatewayViewSet):
     @describe("get_user_facts", responses=FactListShape)
     def list(self, request: Request) -> Response:
         return Response({"items": FactShape(gateway.get_user_facts(*self.caller), many=True).data})
+
+    @describe("add_user_facts", request=FreeTexts, responses={201: AddedFactsShape}, parameters=[PARAMETER])
+    def post(self, request: Request) -> Response:
+        """Free texts, for which nobody has to think of a key."""
+        body = valid(FreeTexts, request.data)
+        added = once(
+            request,
+            self.caller,
+            lambda first_id: gateway.add_user_facts(*self.caller, **body, first_id=first_id),
+            lambda first_id: gateway.get_facts_added_with(*self.caller, first_id),
+        )
+        return Response({"added": FactShape(added, many=True).data}, 201)
 
     @describe("upsert_user_fact", request=KeyedFact, responses=FactShape)
     def put(self, request: Request) -> Response:

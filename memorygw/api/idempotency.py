@@ -90,7 +90,10 @@ def _made(key: IdempotencyKey, claim: UUID, make: Callable[[UUID], T]) -> T:
         else:
             mine.update(claim_expires_at=None)
         raise
-    mine.update(done=True, claim_expires_at=None)
+    if made:
+        mine.update(done=True, claim_expires_at=None)
+    else:
+        mine.delete()
     return made
 
 

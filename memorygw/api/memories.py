@@ -19,9 +19,11 @@ class MemoryObjectShape(Shape):
     scope = serializers.ChoiceField(["user", "persona", "persona_user"])
     owner_id = serializers.CharField(help_text="The user's id, or the persona's.")
     user_id = serializers.CharField(allow_null=True, help_text="Only in scope persona_user.")
-    key = serializers.CharField()
+    key = serializers.CharField(source="shown_key", help_text="Of a free text: one to name it by, read only.")
     value = serializers.CharField()
-    source_channel_id = serializers.UUIDField(allow_null=True, help_text="The thread it comes from.")
+    source_channel_id = serializers.UUIDField(
+        source="source_thread_id", allow_null=True, help_text="The thread it comes from."
+    )
     confidence = serializers.FloatField()
     status = serializers.ChoiceField(gateway.STATUSES)
     operation = serializers.ChoiceField(["set", "delete"], help_text="What approving it does.")
@@ -29,12 +31,7 @@ class MemoryObjectShape(Shape):
     updated_at = serializers.DateTimeField()
 
     def to_representation(self, instance: Any) -> dict[str, Any]:
-        own = {
-            "user_id": instance.user_id or None,
-            "key": instance.key or f"fact-{str(instance.id)[-8:]}",
-            "source_channel_id": instance.source_thread_id,
-        }
-        return {name: own[name] if name in own else getattr(instance, name) for name in self.shape}
+        return {**super().to_representation(instance), "user_id": instance.user_id or None}
 
 
 class MemoryListShape(Shape):

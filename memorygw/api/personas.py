@@ -38,6 +38,10 @@ class PersonaShape(Shape):
     working_memory = serializers.ChoiceField(get_args(Strategy), allow_blank=True)
     memory_tools = serializers.CharField(allow_blank=True)
     review_policy = serializers.ChoiceField(get_args(ReviewPolicy), allow_blank=True)
+    fact_kind = serializers.ChoiceField(gateway.FACT_KINDS)
+    max_facts = serializers.IntegerField(allow_null=True)
+    recall_tool_name = serializers.CharField(allow_blank=True)
+    recall_tool_description = serializers.CharField(allow_blank=True)
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField()
 
@@ -67,6 +71,22 @@ class PersonaChange(serializers.Serializer[Any]):
         required=False, allow_blank=True, help_text="A set's name, or tools' names with commas. Empty: the setting's."
     )
     review_policy = choice(get_args(ReviewPolicy), empty="the tenant's.")
+    fact_kind = serializers.ChoiceField(
+        gateway.FACT_KINDS,
+        required=False,
+        help_text="What is learned from its threads: keys with values, or free texts, these after every answer.",
+    )
+    max_facts = serializers.IntegerField(
+        required=False,
+        allow_null=True,
+        min_value=1,
+        max_value=1_000_000,
+        help_text="Most free texts of a user, under the setting's cap. null: only that.",
+    )
+    recall_tool_name = serializers.CharField(
+        required=False, allow_blank=True, help_text="A name for recall_user_facts. Empty: that."
+    )
+    recall_tool_description = serializers.CharField(required=False, allow_blank=True)
 
 
 class NewPersona(PersonaChange):

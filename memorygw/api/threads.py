@@ -67,7 +67,7 @@ class WarningShape(Shape):
 
 class ContextFactShape(Shape):
     id = serializers.UUIDField()
-    key = serializers.CharField(allow_blank=True)
+    key = serializers.CharField(source="shown_key")
     value = serializers.CharField()
 
 

@@ -16,6 +16,7 @@ from memorygw.api.threads import ThreadViewSet
 from memorygw.api.tokens import TokenViewSet
 from memorygw.api.tools import ToolViewSet
 from memorygw.api.views import GatewayViewSet
+from memorygw.api.voice import VoiceViewSet
 
 app_name = "memorygw"
 
@@ -41,7 +42,7 @@ api = [
     path("runs/<str:run_id>/cancel", view(AskViewSet, post="cancel_run")),
     path("tools", view(ToolViewSet, get="list")),
     path("tools/<str:name>", view(ToolViewSet, post="call")),
-    path("facts", view(FactViewSet, get="list", put="put", delete="delete")),
+    path("facts", view(FactViewSet, get="list", post="post", put="put", delete="delete")),
     path("facts/context", view(FactViewSet, get="context", put="put_context", delete="delete_context")),
     path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),
     path("memories", view(MemoryViewSet, get="list")),
@@ -54,6 +55,9 @@ api = [
     path("admin/memories/pending", view(ReviewViewSet, get="pending")),
     path("admin/memories/bulk-approve", view(ReviewViewSet, post="approve")),
     path("admin/memories/bulk-reject", view(ReviewViewSet, post="reject")),
+    path("voice/sessions", view(VoiceViewSet, post="create")),
+    path("voice/sessions/<str:session_id>/fragments", view(VoiceViewSet, post="fragments")),
+    path("voice/sessions/<str:session_id>/close", view(VoiceViewSet, post="close")),
     path("personas", view(PersonaViewSet, get="list", post="create")),
     path("personas/<str:persona_id>", view(PersonaViewSet, get="retrieve", patch="partial_update", delete="destroy")),
     path("personas/<str:persona_id>/facts/<path:key>", view(PersonaFactViewSet, put="put", delete="delete")),

@@ -128,7 +128,7 @@ def describe(
 @extend_schema_serializer(many=False)
 class Shape(serializers.Serializer[Any]):
     def to_representation(self, instance: Any) -> dict[str, Any]:
-        return {name: _plain(field, getattr(instance, name)) for name, field in self.shape.items()}
+        return {name: _plain(field, getattr(instance, field.source)) for name, field in self.shape.items()}
 
     @property
     def shape(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from memorygw.exceptions import InvalidError, NotFoundError, TenantNotFoundError, ThreadNotFoundError, UserRequiredError
 from memorygw.models import Tenant
-from memorygw.text import unstorable_paths
+from memorygw.text import NOBODY, unstorable_paths
 from memorygw.text import user_id as clean_user_id
 
 TenantLike = Tenant | UUID | str
@@ -32,6 +32,11 @@ def external_user_id(user: UserLike) -> str:
     if text is None:
         raise UserRequiredError("A user id is 1 to 255 characters, without control characters, not blank and not *.")
     return text
+
+
+def user_or_nobody(user: UserLike | None) -> str:
+    """The same, where there may be no user: None."""
+    return NOBODY if user is None else external_user_id(user)
 
 
 def thread_uuid(value: UUID | str) -> UUID:

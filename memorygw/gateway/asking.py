@@ -16,18 +16,19 @@ from memorygw.gateway.arguments import (
     refuse_unstorable,
     tenant_id,
     thread_uuid,
+    user_or_nobody,
     uuid_of,
 )
 from memorygw.ids import new_id
 from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
 from memorygw.running import Answer, Decision
-from memorygw.tools import ToolCaller, call_memory_tool, memory_tools, schemas_problem
+from memorygw.tools import Tool, Toolbox, ToolCaller, call_memory_tool, memory_tools, schemas_problem
 from threads.turns import Content, content_problem
 
 
 def ask(
     tenant: TenantLike,
-    user_id: UserLike,
+    user_id: UserLike | None,
     content: Content,
     *,
     thread_id: UUID | str | None = None,
@@ -35,12 +36,14 @@ def ask(
     model: str = "",
     metadata: dict[str, Any] | None = None,
     tools: Sequence[dict[str, Any]] = (),
+    own_tools: Sequence[Tool] = (),
     run_id: UUID | None = None,
 ) -> Answer:
     """Store the user's turn, have the model answer it with what memory knows, store the answer; learning follows later.
 
-    Without a thread a new one is made. ``tools`` are the caller's own, in OpenAI's shape: when the model calls one, or
-    a tool that needs approval, the answer is None and `continue_run` goes on. ``run_id``: the id that the run gets.
+    Without a thread a new one is made. Without a user (None) nobody is known, and nothing is learned. ``tools`` are the
+    caller's own, in OpenAI's shape: when the model calls one, or a tool that needs approval, the answer is None and
+    `continue_run` goes on. ``own_tools`` run here, for this call alone. ``run_id``: the id that the run gets.
 
     Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin (409, nothing stored), `ContextTooLargeError` (nothing
     stored), `ModelFailedError` (the user's turn stays), `LeaseLostError` (the answer came after another call had taken
@@ -55,13 +58,14 @@ def ask(
     return answering.ask(
         answering.Call(
             tenant_id=tenant_id(tenant),
-            user_id=external_user_id(user_id),
+            user_id=user_or_nobody(user_id),
             content=content,
             thread_id=thread_uuid(thread_id) if thread_id is not None else None,
             persona=persona,
             model=model,
             metadata=metadata or {},
             tools=tools,
+            own_tools=own_tools,
             run_id=run_id or new_id(),
         )
     )
@@ -69,22 +73,25 @@ def ask(
 
 def continue_run(
     tenant: TenantLike,
-    user_id: UserLike,
+    user_id: UserLike | None,
     run_id: UUID | str,
     decisions: Sequence[Decision],
     *,
+    own_tools: Sequence[Tool] = (),
     first_turn_id: UUID | None = None,
 ) -> Answer:
     """Go on with a run that waits: one decision for each pending call, in any order; the calls keep theirs (T119).
 
-    ``first_turn_id``: the id of the first turn that it stores. Raises `RunNotFoundError`, `RunNotWaitingError`,
-    `InvalidError` (a call undecided, unknown, or decided in the wrong way: nothing happens), and what `ask` raises once
-    the run goes on.
+    ``own_tools``: those of the `ask`. ``first_turn_id``: the id of the first turn that it stores. Raises
+    `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or decided in the wrong way:
+    nothing happens), and what `ask` raises once the run goes on.
     """
     for index, decision in enumerate(decisions):
         refuse_unstorable(f"decisions[{index}]", asdict(decision))
-    run_pk, user = uuid_of(run_id, RunNotFoundError), external_user_id(user_id)
-    return answering.continue_run(tenant_id(tenant), user, run_pk, decisions, first_turn_id=first_turn_id)
+    run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
+    return answering.continue_run(
+        tenant_id(tenant), user, run_pk, decisions, own_tools=own_tools, first_turn_id=first_turn_id
+    )
 
 
 def cancel_run(tenant: TenantLike, user_id: UserLike, run_id: UUID | str) -> Any:
@@ -132,6 +139,7 @@ def get_context(
             user_id=user,
             persona=chosen,
             model=model,
+            tools=Toolbox({tool.name: tool for tool in memory_tools(chosen) if tool.replaces_injection}),
             about=query,
             budget_tokens=budget_tokens,
         ),
@@ -142,7 +150,7 @@ def list_tools(tenant: TenantLike, *, persona: str = "") -> list[dict[str, Any]]
     """The memory tools that a persona (else the setting) offers, in OpenAI's shape, for callers that run their own
     model."""
     chosen = find_persona(tenant_id(tenant), persona) if persona else None
-    return [tool.schema for tool in memory_tools(chosen.memory_tools if chosen else "")]
+    return [tool.schema for tool in memory_tools(chosen)]
 
 
 def call_tool(

@@ -16,12 +16,14 @@ from memorygw.gateway.arguments import (
     refuse_unstorable,
     tenant_id,
     thread_uuid,
+    user_or_nobody,
 )
 from memorygw.preparing import find_persona
 from memorygw.text import is_storable
 from threads.turns import TurnDraft, turn_problem
 
 MAX_TITLE_CHARS = 200
+MAX_SESSION_ID_CHARS = 255
 MAX_APPENDED_TURNS = 100
 
 
@@ -42,6 +44,22 @@ def create_thread(
     return component("THREAD_STORE").create_thread(
         tenant_pk, user, title=_title(title), persona_id=persona_id, thread_id=thread_id
     )
+
+
+def open_session(tenant: TenantLike, user_id: UserLike | None, session_id: str, *, persona: str = "") -> Any:
+    """The thread that a user's agent calls by this name, made when there is none (C24); also by the thread's own id.
+
+    Without a user (None) the name is the tenant's.
+    """
+    tenant_pk, user = tenant_id(tenant), user_or_nobody(user_id)
+    if not 1 <= len(session_id) <= MAX_SESSION_ID_CHARS or not is_storable(session_id):
+        raise InvalidError(fields={"session_id": [f"1 to {MAX_SESSION_ID_CHARS} characters, without U+0000."]})
+    store = component("THREAD_STORE")
+    try:
+        return store.get_thread(tenant_pk, UUID(session_id), user_id=user)
+    except (ValueError, ThreadNotFoundError):
+        persona_id = find_persona(tenant_pk, persona).pk if persona else None
+        return store.open_session(tenant_pk, user, session_id, persona_id=persona_id)
 
 
 def get_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> Any:
@@ -79,8 +97,8 @@ def delete_threads(tenant: TenantLike, user_id: UserLike, thread_ids: Sequence[U
     return component("THREAD_STORE").delete(tenant_id(tenant), thread_ids, user_id=external_user_id(user_id))
 
 
-def get_turns(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> list[Any]:
-    user = external_user_id(user_id)
+def get_turns(tenant: TenantLike, user_id: UserLike | None, thread_id: UUID | str) -> list[Any]:
+    user = user_or_nobody(user_id)
     turns: list[Any] = component("THREAD_STORE").get_turns(tenant_id(tenant), thread_uuid(thread_id), user_id=user)
     return turns
 
@@ -133,6 +151,14 @@ def append_turns(
             lease_token=lease_token,
         )
     )
+
+
+def pop_turn(tenant: TenantLike, user_id: UserLike | None, thread_id: UUID | str) -> Any:
+    """Take the newest turn of a thread away again, and notes that were made of it; None where there is no turn.
+
+    Facts that were learned from it stay. Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin.
+    """
+    return answering.pop_turn(tenant_id(tenant), user_or_nobody(user_id), thread_uuid(thread_id))
 
 
 def acquire_lease(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, *, seconds: int | None = None) -> Lease:

@@ -1,13 +1,23 @@
 """What is known about a person, and their right to be forgotten."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+from django.utils import timezone
 
 from memorygw import erasure
 from memorygw.conf import component
-from memorygw.context import facts_block
-from memorygw.exceptions import InvalidError
-from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, tenant_id
-from memorygw.text import is_storable
+from memorygw.context import facts_block, facts_list
+from memorygw.exceptions import InvalidError, MemoryNotFoundError
+from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, refuse_unstorable, tenant_id
+from memorygw.text import clean, is_storable
+from threads.turns import Said, to_transcript
+from usermemory.models import Owner
+from usermemory.reading import Reading
+from usermemory.rows import Source
+
+MAX_ADDED_FACTS = 100
 
 
 def get_user_facts(tenant: TenantLike, user_id: UserLike) -> list[Any]:
@@ -20,11 +30,75 @@ def get_facts_text(tenant: TenantLike, user_id: UserLike) -> str:
     return facts_block(get_user_facts(tenant, user_id)).text
 
 
+def get_facts_list(tenant: TenantLike, user_id: UserLike) -> str:
+    """The same as a heading and one hyphen line per fact, for the prompt of a caller's own (A51–A53)."""
+    return facts_list(get_user_facts(tenant, user_id))
+
+
+def learn_from_messages(
+    tenant: TenantLike,
+    user_id: UserLike,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    model: str = "",
+    max_facts: int | None = None,
+) -> None:
+    """Learn free texts about a user from messages in OpenAI's shape, here and now (A55–A75).
+
+    ``model``: instead of the configured ones. ``max_facts`` as in `add_user_facts`. Raises `ExtractionError`,
+    `UsageRefusedError`, `ErasureRunningError`. Must not be called inside a transaction.
+    """
+    store, tenant_pk, user = component("USER_MEMORY_STORE"), tenant_id(tenant), external_user_id(user_id)
+    watermark = store.watermark(tenant_pk, user)
+    said = (Said(str(message.get("role")), message.get("content"), timezone.now()) for message in messages)
+    reading = Reading(
+        tenant_id=tenant_pk,
+        owner=Owner.user(user),
+        transcript=clean(to_transcript(said)),
+        kind="text",
+        model=model,
+        max_facts=max_facts,
+    )
+    store.learn(reading, watermark=watermark)
+
+
 def upsert_user_fact(tenant: TenantLike, user_id: UserLike, key: str, value: str) -> Any:
     """Set one fact by hand. Raises `BlankFactError`, `FactTooLongError`."""
     if not is_storable(key) or not is_storable(value):
         raise InvalidError(fields={"value": ["Contains U+0000 or a lone surrogate."]})
     return component("USER_MEMORY_STORE").upsert_fact(tenant_id(tenant), external_user_id(user_id), key, value)
+
+
+def add_user_facts(
+    tenant: TenantLike,
+    user_id: UserLike,
+    facts: Sequence[str],
+    *,
+    source: Literal["manual", "auto"] = "manual",
+    max_facts: int | None = None,
+    first_id: UUID | None = None,
+) -> list[Any]:
+    """Keep free texts about a user, all or none; blank and known ones are skipped (A34–A45). Those that are new.
+
+    ``max_facts``: above so many free texts the oldest go; the setting's cap holds in any case. ``first_id``: the id of
+    the first new one. Raises `InvalidError`, `FactTooLongError`, `FactRefusedError`.
+    """
+    if len(facts) > MAX_ADDED_FACTS:
+        raise InvalidError(fields={"facts": [f"At most {MAX_ADDED_FACTS}."]})
+    refuse_unstorable("facts", list(facts))
+    added: list[Any] = component("USER_MEMORY_STORE").add_texts(
+        tenant_id(tenant), external_user_id(user_id), facts, Source(source), most=max_facts, first_id=first_id
+    )
+    return added
+
+
+def get_facts_added_with(tenant: TenantLike, user_id: UserLike, first_id: UUID) -> list[Any]:
+    """What `add_user_facts` made under this id, as far as it is still there. `MemoryNotFoundError`: nothing is."""
+    store = component("USER_MEMORY_STORE")
+    added: list[Any] = store.added_with(tenant_id(tenant), external_user_id(user_id), first_id)
+    if not added:
+        raise MemoryNotFoundError
+    return added
 
 
 def remove_user_fact(tenant: TenantLike, user_id: UserLike, key: str) -> None:

@@ -14,9 +14,17 @@ from memorygw.gateway.arguments import TenantLike, refuse_unstorable, tenant_id,
 from memorygw.ids import new_id
 from memorygw.models import Persona, Tenant
 from memorygw.paging import Page, newest_first
-from memorygw.tools import unknown_memory_tools
+from memorygw.tools import NAME, is_tool_name, unknown_memory_tools
 
-_MAX_CHARS = {"name": 100, "instructions": 100_000, "model": 100, "cheap_model": 100, "memory_tools": 200}
+_MAX_CHARS = {
+    "name": 100,
+    "instructions": 100_000,
+    "model": 100,
+    "cheap_model": 100,
+    "memory_tools": 200,
+    "recall_tool_description": 1_000,
+}
+FACT_KINDS = ("keyed", "text")
 _CHOICES = {"working_memory": get_args(Strategy), "review_policy": get_args(ReviewPolicy)}
 
 
@@ -31,6 +39,10 @@ class PersonaOptions(TypedDict, total=False):
     review_policy: str
     memory_enabled: bool
     memory_injection_enabled: bool
+    fact_kind: str
+    max_facts: int | None
+    recall_tool_name: str
+    recall_tool_description: str
 
 
 class PersonaChanges(PersonaOptions, total=False):
@@ -88,6 +100,20 @@ def update_persona(tenant: TenantLike, persona_id: UUID | str, **changes: Unpack
     return get_persona(persona.tenant_id, persona.pk)
 
 
+def save_persona(tenant: TenantLike, name: str, **options: Unpack[PersonaOptions]) -> Persona:
+    """The tenant's persona of this name with these options: made when missing, changed where it differs."""
+    owner = tenant_id(tenant)
+    persona = Persona.objects.filter(tenant_id=owner, name=name.strip()).first()
+    if persona is None:
+        try:
+            return create_persona(owner, name, **options)
+        except PersonaNameTakenError:
+            persona = Persona.objects.get(tenant_id=owner, name=name.strip())
+    values: Mapping[str, Any] = options
+    differs = any(getattr(persona, field) != value for field, value in values.items())
+    return update_persona(owner, persona.pk, **options) if differs else persona
+
+
 def delete_persona(tenant: TenantLike, persona_id: UUID | str) -> None:
     """The persona goes with its facts; threads and runs stay, without a persona.
 
@@ -139,6 +165,12 @@ def _problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield field, f"One of {', '.join(choices)}, or empty."
     if unknown_memory_tools(values.get("memory_tools", "")):
         yield "memory_tools", "Neither a set of memory tools nor names of some, separated by commas."
+    if values.get("fact_kind", FACT_KINDS[0]) not in FACT_KINDS:
+        yield "fact_kind", f"One of {', '.join(FACT_KINDS)}."
+    if values.get("max_facts") is not None and values["max_facts"] < 1:
+        yield "max_facts", "At least 1, or null."
+    if (name := values.get("recall_tool_name", "")) and (not NAME.fullmatch(name) or is_tool_name(name)):
+        yield "recall_tool_name", "1 to 64 letters, digits, _ and -, and no other tool's name."
     if "name" in values and (not values["name"] or _is_uuid(values["name"])):
         yield "name", "Neither blank nor a UUID."
 

@@ -25,7 +25,9 @@ from tests.api.operations import Operation, Path, example, operations, paths, pr
 from tests.api.worlds import REFUSED, STRANGERS, TOOL, Credential, World, dump, key, savepoint, undone
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
-VOLATILE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|mgwu_[\w:-]+")
+VOLATILE = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|(mgwu_|fact-)[\w:-]+"
+)
 USER_HEADER = "X-Memorygw-User"
 
 
@@ -58,6 +60,7 @@ NAMES = {
     "tool_call_id": Name(Whose.USER, lambda world: [world.call_id], "call-00000000"),
     "token": LEASE,
     "lease_token": LEASE,
+    "session_id": Name(Whose.USER, lambda world: [world.voice_session_id]),
     "memory_id": Name(Whose.USER, lambda world: [world.fact_id]),
     "key": Name(Whose.USER, lambda world: [world.fact_key], "key-00000000"),
     "Idempotency-Key": Name(Whose.USER, lambda world: [world.request_key], "request-00000000"),
@@ -77,6 +80,8 @@ BODIES: dict[str, Any] = {
     "POST /threads/{thread_id}/turns": {"turns": [{"role": "user", "content": "Hello"}]},
     "POST /runs/{run_id}/continue": {"decisions": [{"tool_call_id": None, "approved": True}]},
     "POST /tools/{name}": {"arguments": {"key": None, "value": "tea", "user_id": None}},
+    "POST /facts": {"facts": ["Hello"]},
+    "POST /voice/sessions/{session_id}/fragments": {"items": [{"role": "user", "text": "Hello"}]},
     "PUT /facts/context": {"value": "Hello"},
 }
 

@@ -46,10 +46,10 @@ def test_nothing_is_left_of_a_forgotten_person_and_everything_of_everybody_else(
     first = api("POST", "/users/ada/forget", {"mode": "delete"})
     assert first.status == 200
     assert set(first.body) == {"id", "mode", "status", "counts", "verified"}
-    assert first.body["counts"] == {"threads": 3, "turns": 6, "runs": 3, "facts": 1}
+    assert first.body["counts"] == {"threads": 3, "turns": 6, "runs": 3, "facts": 1, "voice_sessions": 0}
     assert (first.body["mode"], first.body["status"], first.body["verified"]) == ("delete", "done", True)
     second = api("POST", "/users/ada/forget", {"mode": "delete"})
-    assert second.body["counts"] == {"threads": 0, "turns": 0, "runs": 0, "facts": 0}
+    assert second.body["counts"] == {"threads": 0, "turns": 0, "runs": 0, "facts": 0, "voice_sessions": 0}
     assert second.body["id"] != first.body["id"]
 
     tenant = Thread.objects.filter(user_id="bob")[0].tenant_id

@@ -75,7 +75,7 @@ class World:
         return Tenant.objects.get_or_create(name=self.tenant)[0].pk
 
     def fill(self, model: ScriptedModelServer) -> "World":
-        """Make the rows: threads that are open, waiting, leased and deleted, runs, notes, a fact; and a persona."""
+        """Make the rows: threads that are open, waiting, leased and deleted, runs, notes, facts, speech; a persona."""
         persona = Persona.objects.create(tenant_id=self.tenant_id, name=self.persona)
         self.persona_id = str(persona.pk)
         before = dump()
@@ -90,6 +90,8 @@ class World:
         waiting.status = "pending_review"
         waiting.save(update_fields=["status"])
         self.fact_id = str(waiting.pk)
+        self.voice_session_id = str(gateway.open_voice_session(self.tenant, self.user).id)
+        gateway.add_voice_fragments(self.tenant, self.user, self.voice_session_id, [("user", self.mark)])
         self._use_request_key()
         self.rows = {place: row for place, row in dump().items() if place not in before}
         return self

@@ -9,6 +9,7 @@ from django.db import IntegrityError
 from pytest_django import Settings
 
 from memorygw import gateway
+from memorygw.models import Persona
 from memorygw.testing import ScriptedModelServer
 from tests.cases.steps import at_work, put
 from tests.conftest import Api, extractions, learn, note_updates
@@ -148,20 +149,20 @@ def test_an_extraction_delivered_twice_has_one_effect_and_new_turns_wait_for_the
 class RefusesLast(UserMemoryStore):
     """Marks the extraction as due and then fails, in the transaction of the answer."""
 
-    def note_answer(self, thread: ThreadLike) -> UUID | None:
-        super().note_answer(thread)
+    def note_answer(self, thread: ThreadLike, persona: Persona | None) -> UUID | None:
+        super().note_answer(thread, persona)
         raise RuntimeError("The host's own store is broken.")
 
 
 class FailsAtCommit(UserMemoryStore):
     """Writes what the database refuses only when the transaction ends: a fact from a thread that is none."""
 
-    def note_answer(self, thread: ThreadLike) -> UUID | None:
+    def note_answer(self, thread: ThreadLike, persona: Persona | None) -> UUID | None:
         where = {"tenant_id": Thread.objects.get(pk=thread.id).tenant_id, "owner_id": "ada"}
         Fact.objects.create(
             key="k", value="v", identity=identity("k"), origin="auto", source_thread_id=uuid4(), **where
         )
-        return super().note_answer(thread)
+        return super().note_answer(thread, persona)
 
 
 def wake_ups() -> list[str]:

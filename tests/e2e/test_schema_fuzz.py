@@ -53,6 +53,7 @@ def configuration(caller: Caller, model: ScriptedModelServer) -> str:
     persona_id, gone = (
         caller("POST", "/personas", {"name": name}, user="ada", expect=201)["id"] for name in ("fuzzed", "gone")
     )
+    spoken, silent = (caller("POST", "/voice/sessions", {}, user="ada", expect=201)["id"] for _ in range(2))
     fixed = [
         (DESTRUCTIVE, "query.user", "bob"),
         (["forget_user"], "path.user_id", "bob"),
@@ -64,6 +65,8 @@ def configuration(caller: Caller, model: ScriptedModelServer) -> str:
         (["approve_memory"], "path.memory_id", waiting[0]),
         (["reject_memory"], "path.memory_id", waiting[1]),
         (["delete_memory"], "path.memory_id", doomed),
+        (["add_voice_fragments"], "path.session_id", spoken),
+        (["close_voice_session"], "path.session_id", silent),
         (ON_A_PERSONA, "path.persona_id", persona_id),
         (["delete_persona"], "path.persona_id", gone),
     ]

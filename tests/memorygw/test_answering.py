@@ -368,7 +368,7 @@ class BrokenClient:
 
 
 class ForgetfulStore(UserMemoryStore):
-    def note_answer(self, thread: object) -> None:
+    def note_answer(self, thread: object, persona: object) -> None:
         raise ZeroDivisionError
 
 

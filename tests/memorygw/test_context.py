@@ -45,6 +45,10 @@ class SomeFact:
     updated_at: int = 0
     id: UUID = field(default_factory=uuid4)
 
+    @property
+    def text(self) -> str:
+        return f"{self.key}: {self.value}" if self.key else self.value
+
 
 turns = st.lists(st.builds(SomeTurn, st.sampled_from(["user", "assistant"]), st.integers(0, 50)), max_size=40)
 budgets = st.integers(-10, 600)

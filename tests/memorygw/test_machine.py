@@ -45,7 +45,7 @@ from threads.turns import TurnDraft
 from usermemory.models import Fact, UserMemory
 
 EXAMPLES, STEPS = 40, 25
-LEARNERS = dict(zip(["facts", "notes", "title", "vectors"], sweep.LEARNERS, strict=True))
+LEARNERS = dict(zip(["facts", "notes", "title", "voice", "vectors"], sweep.LEARNERS, strict=True))
 BATCH_TURNS, MOST_SWEEPS = 6, 10
 REFUSALS = ("thread_busy", "thread_awaiting_human")
 UNANSWERED = ("failed", "running")

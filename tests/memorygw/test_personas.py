@@ -30,7 +30,10 @@ def test_a_persona_is_kept_by_the_facade_alone(tenant: Tenant) -> None:
         ({"instructions": "\x00"}, ["instructions"]),
         ({"model": "\x00"}, ["model"]),
         ({"working_memory": "WINDOW", "review_policy": "always"}, ["review_policy", "working_memory"]),
-        ({"name": "", "memory_tools": "recall"}, ["memory_tools", "name"]),
+        ({"fact_kind": "free", "max_facts": 0}, ["fact_kind", "max_facts"]),
+        ({"recall_tool_name": "memory_save"}, ["recall_tool_name"]),
+        ({"recall_tool_name": "what is known"}, ["recall_tool_name"]),
+        ({"name": "", "memory_tools": "recal"}, ["memory_tools", "name"]),
     ],
 )
 def test_what_no_request_could_bring_is_refused_too(tenant: Tenant, values: dict[str, Any], fields: list[str]) -> None:

@@ -451,6 +451,12 @@ def test_without_a_user_turn_there_is_no_window(tenant: Tenant) -> None:
     assert window(thread) == []
 
 
+def test_a_greeting_before_the_first_user_turn_costs_no_history(tenant: Tenant) -> None:
+    thread = make(tenant)
+    say(thread, "a: Hi!", "u: one", "a: two", "u: three", "a: four", "u: five")
+    assert window(thread) == [2, 3, 4, 5, 6]
+
+
 def test_instructions_are_outside_windows_and_their_budget(tenant: Tenant) -> None:
     thread = make(tenant)
     say(thread, "s: long instructions " + "x " * 500, "u: one", "a: two")

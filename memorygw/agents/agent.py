@@ -1,0 +1,90 @@
+"""An agent: a persona of the gateway that remembers its users (A1–A12)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from memorygw import gateway
+from memorygw.agents.memory import UserMemory
+from memorygw.agents.threads import in_thread
+from memorygw.gateway import Answer, Decision, TenantLike, UserLike
+from memorygw.tools import Tool
+from threads.turns import Content
+
+
+@dataclass(kw_only=True)
+class Agent:
+    """Instructions, a model, tools, and what is remembered about users.
+
+    It is the tenant's persona of this name: made or changed to what is said here when it first runs. Without
+    ``user_memory`` it neither learns facts nor is told any. ``tools`` run in this process; one made by
+    `UserMemory.as_tool` takes the place of facts in the prompt. The tenant is the memory's, where there is one.
+    """
+
+    name: str
+    instructions: str = ""
+    model: str = ""
+    user_memory: UserMemory | None = None
+    tools: Sequence[Tool] = ()
+    tenant: TenantLike = "default"
+    own_tools: list[Tool] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.own_tools = [tool for tool in self.tools if not tool.replaces_injection]
+        if self.user_memory:
+            self.tenant = self.user_memory.tenant
+
+    def run(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:  # noqa: A002
+        """Answer one message of a user; facts are learned from it afterwards, in the background (A4).
+
+        A session keeps its conversation, and is made when there is none of this id (C24); without one every run is a
+        new conversation. Without a user nothing is told and nothing learned (A12). Raises what `memorygw.gateway.ask`
+        does.
+        """
+        persona, thread_id = self.save(), None
+        if session_id:
+            thread_id = gateway.open_session(self.tenant, user_id, session_id, persona=persona).id
+        return gateway.ask(
+            self.tenant,
+            user_id,
+            input,
+            thread_id=thread_id,
+            persona=persona,
+            own_tools=self.own_tools,
+        )
+
+    def continue_run(
+        self, run_id: UUID | str, decisions: Sequence[Decision], *, user_id: UserLike | None = None
+    ) -> Answer:
+        """Go on with a run that waits for a person's approval of a tool call."""
+        return gateway.continue_run(self.tenant, user_id, run_id, decisions, own_tools=self.own_tools)
+
+    async def arun(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:  # noqa: A002
+        return await in_thread(self.run, input, user_id=user_id, session_id=session_id)
+
+    async def acontinue_run(
+        self, run_id: UUID | str, decisions: Sequence[Decision], *, user_id: UserLike | None = None
+    ) -> Answer:
+        return await in_thread(self.continue_run, run_id, decisions, user_id=user_id)
+
+    def save(self) -> str:
+        """Make the tenant's persona of this name what is said here, if it is not already; its id."""
+        memory = self.user_memory
+        recalls = next((tool for tool in self.tools if tool.replaces_injection), None)
+        learns = memory is not None and memory.enabled
+        persona = gateway.save_persona(
+            self.tenant,
+            self.name,
+            instructions=self.instructions,
+            model=self.model,
+            # C14 asks this one before the setting's: the memory's model, else the agent's own (A14).
+            cheap_model=(memory.model if memory else "") or self.model,
+            fact_kind="text",
+            max_facts=memory.max_facts if memory else None,
+            memory_enabled=learns,
+            memory_injection_enabled=learns,
+            memory_tools="recall" if recalls else "none",
+            recall_tool_name=recalls.name if recalls else "",
+            recall_tool_description=recalls.description if recalls else "",
+        )
+        return str(persona.pk)
