@@ -27,7 +27,7 @@ from memorygw.learning import queue_learning
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
 from memorygw.running import Answer, Decision, LiveRun, place_of, result_of, result_room, run_on
 from memorygw.tokens import count_tokens
-from memorygw.tools import Tool, ToolCaller
+from memorygw.tools import Tool, ToolCaller, spent
 from threads.runs import RunDraft
 from threads.turns import Content, TurnDraft
 
@@ -190,8 +190,9 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
 
 def _stored(thread: Any, run: Any, own_tools: Sequence[Tool] = ()) -> LiveRun:
     """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
+    used_up = spent(component("THREAD_STORE").get_results(run))
     return LiveRun(
-        caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id),
+        caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id, counts=used_up),
         thread=thread,
         run=run,
         persona=run.persona,

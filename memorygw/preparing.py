@@ -89,7 +89,7 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     """Facts, notes, window, and the thread's own instructions where it has some. No model call, no write."""
     persona, model = query.persona, query.model
     instructions = _instructions(persona, thread)
-    block = _facts_block(query) if injects(query) else facts_block(())
+    block = _facts_block(query, thread) if injects(query) else facts_block(())
     prompt = system_prompt(model, instructions, block.text)
     tool_tokens = _tokens(query.tools.schemas, model)
     budget = query.budget_tokens
@@ -114,17 +114,38 @@ def injects(query: ContextQuery) -> bool:
     return wanted and query.user_id != NOBODY and not query.tools.replaces_injection
 
 
-def _facts_block(query: ContextQuery) -> FactsBlock:
+def _facts_block(query: ContextQuery, thread: ThreadLike | None) -> FactsBlock:
     """Every fact in reach while they fit; else those that fit the question best (R93–R98, C8)."""
     persona_id = query.persona.pk if query.persona else None
     store = component("USER_MEMORY_STORE")
     facts = store.get_facts_in_reach(query.tenant_id, query.user_id, persona_id)
     block = facts_block(facts)
-    if not block.left_out:
+    budget = _chars_for(block.text, query.model)
+    if not block.left_out and budget is None:
         return block
-    text = query.about or (text_of(query.upcoming.content) if query.upcoming else "")
-    hits = store.recall(query.tenant_id, query.user_id, text, persona_id=persona_id, only_matches=False)
-    return facts_block(facts, best_first=[hit.fact for hit in hits])
+    question = _question(query, thread)
+    hits = store.recall(query.tenant_id, query.user_id, question, persona_id=persona_id, only_matches=False)
+    return facts_block(facts, best_first=[hit.fact for hit in hits], budget_chars=budget)
+
+
+def _chars_for(text: str, model: str) -> int | None:
+    """How much of a block a model with little room takes, so that facts never make a question too large; None: all.
+
+    A quarter of what it takes, as for tools.
+    """
+    room = ModelLimits.of(model).prompt_tokens // 4
+    # A token is at least a byte.
+    if len(text.encode()) <= room or (tokens := count_tokens(text, model)) <= room:
+        return None
+    return max(len(text) * room // tokens, 1)
+
+
+def _question(query: ContextQuery, thread: ThreadLike | None) -> str:
+    """What the facts are wanted for: what the caller says, the turn about to be stored, else the thread's latest."""
+    if query.about or query.upcoming:
+        return query.about or text_of(query.upcoming.content if query.upcoming else None)
+    turn = component("THREAD_STORE").get_question(thread) if thread else None
+    return text_of(turn.content) if turn else ""
 
 
 def _window(thread: ThreadLike | None, query: ContextQuery, budget_tokens: int) -> Window:

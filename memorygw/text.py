@@ -65,19 +65,22 @@ def depth(value: Any) -> int:
 
 
 def fold(text: str) -> str:
-    """What two spellings of one text have in common: NFKC, case folded, single blanks (K8, S41)."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(unicodedata.normalize("NFKC", folded).split())
+    """What two spellings of one text have in common: NFKC, case folded, no format characters, single blanks (K8, S41).
+
+    A Turkish capital I with a dot is an "i", as people who look for it write.
+    """
+    folded = unicodedata.normalize("NFKC", _FORMAT.sub("", text)).casefold()
+    return " ".join(unicodedata.normalize("NFKC", folded.replace("i\u0307", "i")).split())
 
 
 def words(text: str) -> str:
     """What is left of a text when spelling, case and punctuation are taken away: its words, a blank between them."""
-    return " ".join(_NOT_IN_WORDS.sub(" ", fold(_FORMAT.sub("", text))).split())
+    return " ".join(_NOT_IN_WORDS.sub(" ", fold(text)).split())
 
 
 def normalize_key(key: str) -> str:
-    """What two spellings of one key have in common: folded, no format characters (K8)."""
-    return fold(_FORMAT.sub("", key))
+    """What two spellings of one key have in common (K8)."""
+    return fold(key)
 
 
 def normalize_text(text: str) -> str:

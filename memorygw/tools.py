@@ -7,7 +7,7 @@ is told to the model as the tool's result (U57).
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,8 +22,8 @@ from memorygw.conf import component, conf
 from memorygw.exceptions import MemorygwError, ToolNotFoundError
 from memorygw.models import Persona, Tenant
 from memorygw.text import NOBODY, clean, cleaned, one_line
+from usermemory.extraction import Operation
 from usermemory.models import Owner
-from usermemory.refusals import tool_refusal
 from usermemory.review import MEMORY_SAVE, is_reviewed
 from usermemory.rows import Source
 
@@ -40,17 +40,22 @@ SETS = {
 }
 """What ``MEMORYGW_MEMORY_TOOLS`` and a persona's ``memory_tools`` may name, beside tools one by one (C30)."""
 
-MAX_SAVES, SAVED_CONFIDENCE = 3, 0.9
+MAX_SAVES, MAX_SAVES_A_DAY, MAX_FORGETS, SAVED_CONFIDENCE = 3, 20, 2, 0.9
+SAVED = {"applied": "Saved.", "unchanged": "Saved.", "proposed": "Saved for review."}
+FORGOTTEN = {"applied": "Forgotten.", "proposed": "A person will decide on that."}
+NOT_REMEMBERED = "Nothing was removed: nothing is remembered under this key."
 
 
 @dataclass(frozen=True)
 class ToolCaller:
-    """For whom a tool acts, in which thread, with which persona. ``counts``: what was done in this call so far."""
+    """For whom a tool acts, in which thread, with which persona. ``counts``: what was done in this run so far;
+    ``is_approved``: a person or a program asked for this call itself."""
 
     tenant_id: UUID
     user_id: str
     thread_id: UUID | None = None
     persona_id: UUID | None = None
+    is_approved: bool = False
     counts: Counter[str] = field(default_factory=Counter, compare=False)
 
 
@@ -141,6 +146,12 @@ def unknown_memory_tools(choice: str) -> list[str]:
     """The names in a choice of memory tools that are none's."""
     known = all_memory_tools()
     return [name for name in named_tools(choice) if conf.TOOL_PREFIX + name not in known]
+
+
+def spent(results: Iterable[Any]) -> Counter[str]:
+    """What the tools of a run have used up, by their results: it holds over pauses and when the run is tried again."""
+    kinds = dict.fromkeys(SAVED.values(), "save") | dict.fromkeys(FORGOTTEN.values(), "forget")
+    return Counter(kinds[result] for result in results if isinstance(result, str) and result in kinds)
 
 
 def is_tool_name(name: str) -> bool:
@@ -251,48 +262,60 @@ def run_tool(tool: Tool, caller: ToolCaller, arguments: Any) -> str:
 
 
 def _remember(caller: ToolCaller, arguments: dict[str, Any]) -> str:
-    store = component("USER_MEMORY_STORE")
-    store.upsert_fact(caller.tenant_id, caller.user_id, arguments["key"], arguments["value"], origin="tool")
+    """At once when a person has agreed; else as any other wish of a model."""
+    key, value = arguments["key"], arguments["value"]
+    if not (caller.is_approved or conf.REMEMBER_APPROVAL):
+        return _suggest(caller, Owner.user(caller.user_id), Operation("SET", key, value), SAVED_CONFIDENCE)
+    component("USER_MEMORY_STORE").upsert_fact(caller.tenant_id, caller.user_id, key, value, origin="tool")
     return "Remembered."
 
 
 def _forget(caller: ToolCaller, arguments: dict[str, Any]) -> str:
-    removed = component("USER_MEMORY_STORE").remove_fact(caller.tenant_id, caller.user_id, arguments["key"])
-    return "Forgotten." if removed else "Nothing was removed: nothing is remembered under this key."
+    """At once when a person has agreed. Else only a few: many deletions at once wait for one, as those of learning."""
+    store, key = component("USER_MEMORY_STORE"), arguments["key"]
+    if caller.is_approved or conf.FORGET_APPROVAL:
+        removed = store.remove_fact(caller.tenant_id, caller.user_id, key)
+        return FORGOTTEN["applied"] if removed else NOT_REMEMBERED
+    caller.counts["forget"] += 1
+    owner, operation = Owner.user(caller.user_id), Operation("DELETE", key)
+    source = Source("tool", thread_id=caller.thread_id)
+    review = caller.counts["forget"] > MAX_FORGETS
+    outcome = store.suggest(caller.tenant_id, owner, operation, source, review=review)
+    return FORGOTTEN.get(outcome, NOT_REMEMBERED)
 
 
 def _save(caller: ToolCaller, arguments: dict[str, Any]) -> str:
-    """Active at once, unless the policy has every model's write reviewed (R70, C1); refused for what `_save_refusal`
-    says."""
-    store, key, value = component("USER_MEMORY_STORE"), arguments["key"], arguments["value"]
-    if code := _save_refusal(caller, arguments):
-        return f"Not saved: {code}."
-    owner = Owner.user(caller.user_id)
-    if caller.persona_id and arguments.get("scope") == "persona_user":
+    """Active at once, unless the policy has every model's write reviewed (R70, C1)."""
+    scope, owner = arguments.get("scope", "user"), Owner.user(caller.user_id)
+    if scope == "persona_user" and caller.persona_id:
         owner = Owner.persona_user(caller.persona_id, caller.user_id)
-    source = Source("tool", arguments.get("confidence", SAVED_CONFIDENCE), caller.thread_id)
-    caller.counts["memory_save"] += 1
+    elif scope != "user":
+        return "Not saved: scope_forbidden."
+    operation = Operation("SET", arguments["key"], arguments["value"])
+    return _suggest(caller, owner, operation, arguments.get("confidence", SAVED_CONFIDENCE))
+
+
+def _suggest(caller: ToolCaller, owner: Owner, operation: Operation, confidence: float) -> str:
+    """What became of a model's wish to save, for the model; so many in a call and in a day (S48)."""
+    store = component("USER_MEMORY_STORE")
+    saved = store.count_tool_writes(caller.tenant_id, caller.user_id)
+    if caller.counts["save"] >= MAX_SAVES or saved >= MAX_SAVES_A_DAY:
+        return "Not saved: budget_exceeded."
     tenant = Tenant.objects.get(pk=caller.tenant_id)
     persona = Persona.objects.filter(tenant=tenant, pk=caller.persona_id).first() if caller.persona_id else None
-    if is_reviewed(MEMORY_SAVE, persona, tenant):
-        store.propose_fact(caller.tenant_id, owner, key, value, source)
-        return "Saved for review."
-    store.save_fact(caller.tenant_id, owner, key, value, source)
-    return "Saved."
-
-
-def _save_refusal(caller: ToolCaller, arguments: dict[str, Any]) -> str:
-    """Why a model may not save this, as a code; empty when it may."""
-    scope = arguments.get("scope", "user")
-    if scope == "persona" or (scope == "persona_user" and not caller.persona_id):
-        return "scope_forbidden"
-    if caller.counts["memory_save"] >= MAX_SAVES:
-        return "budget_exceeded"
-    return tool_refusal(arguments["key"], arguments["value"])
+    if owner.scope == "persona_user" and persona is None:
+        return "Not saved: scope_forbidden."
+    source = Source("tool", confidence, caller.thread_id)
+    review = is_reviewed(MEMORY_SAVE, persona, tenant)
+    outcome = store.suggest(caller.tenant_id, owner, operation, source, review=review)
+    if outcome in SAVED:
+        caller.counts["save"] += outcome != "unchanged"
+        return SAVED[outcome]
+    return f"Not saved: {outcome}."
 
 
 def _recall(caller: ToolCaller, arguments: dict[str, Any]) -> Any:
-    query, limit = arguments["query"], arguments.get("limit", 10)
+    query, limit = arguments["query"], int(arguments.get("limit", 10))
     store = component("USER_MEMORY_STORE")
     hits = store.recall(caller.tenant_id, caller.user_id, query, persona_id=caller.persona_id)
     found = [hit.fact for hit in hits[:limit]]

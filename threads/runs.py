@@ -74,6 +74,11 @@ class RunStore:
         answered = set(results.values_list("tool_call_id", flat=True))
         return [call for call in step.tool_calls if call["id"] not in answered]
 
+    def get_results(self, run: Run) -> list[Any]:
+        """What the tools of the run have answered so far, in order."""
+        turns = Turn.objects.filter(thread_id=run.thread_id, seq__gte=run.first_seq, tool_call_id__isnull=False)
+        return list(turns.order_by("seq").values_list("content", flat=True))
+
     def finish_run(self, run: Run, status: Run.Status, *, error: str = "") -> bool:
         """Close a run that is still running, with what it has come to; one that was closed meanwhile stays as it is,
         which the answer says."""

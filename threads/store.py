@@ -291,6 +291,10 @@ class ThreadStore(RunStore):
             setattr(thread, name, value)
         return True
 
+    def get_question(self, thread: Thread) -> Turn | None:
+        """The thread's latest user turn."""
+        return Turn.objects.filter(thread_id=thread.pk, role=Turn.Role.USER).order_by("-seq").first()
+
     def get_instructions(self, thread: Thread) -> Turn | None:
         """The thread's latest system or developer turn; no query when it has none."""
         if thread.instructions_seq is None:

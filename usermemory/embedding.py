@@ -10,10 +10,11 @@ from dataclasses import asdict
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 from django.db import transaction
 from django.db.models.functions import Now
 
-from memorygw.embeddings.base import to_bytes
+from memorygw.embeddings.base import Vector, to_bytes
 from memorygw.embeddings.calls import embed, embedding_model, query_vector
 from memorygw.exceptions import ErasureRunningError, ModelFailedError
 from usermemory.models import EmbeddingState, Fact, Owner, UserMemory
@@ -22,6 +23,9 @@ from usermemory.recall import Hit, rank
 logger = logging.getLogger(__name__)
 
 BATCH_FACTS = 100
+
+_REFUSALS = ("http_400", "http_413", "http_422")
+_NO_NUMBERS: Vector = np.empty(0, dtype=np.float32)
 
 NO_VECTOR: dict[str, Any] = {"embedding": None, "embedding_model": ""}
 """What belongs to every change of a fact's key or value."""
@@ -95,8 +99,15 @@ def _embed_batch(state: EmbeddingState, size: int) -> None:
     if erasing.filter(user_id=state.owner.person).exists():
         raise ErasureRunningError
     model = embedding_model()
-    facts = list(state.facts.without_vector(model).in_order().only("key", "value")[:size])
-    vectors = embed([fact.text for fact in facts], tenant_id=state.tenant_id) or []
+    waiting = list(state.facts.without_vector(model).in_order().only("key", "value")[: max(size, 2)])
+    facts = waiting[:size]
+    try:
+        vectors = embed([fact.text for fact in facts], tenant_id=state.tenant_id) or []
+    except ModelFailedError as error:
+        if size > 1 or len(waiting) == 1 or error.reason not in _REFUSALS:
+            raise
+        # If the next text is taken, this one is to blame: it must not hold up the others, and is found by its words.
+        facts, vectors = waiting, [_NO_NUMBERS, *(embed([waiting[1].text], tenant_id=state.tenant_id) or [])]
     for fact, vector in zip(facts, vectors, strict=True):
         # Each in a transaction of its own: who holds facts and waits for the owner's state could wait for ever.
         unchanged = Fact.objects.filter(pk=fact.pk, key=fact.key, value=fact.value)

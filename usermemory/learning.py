@@ -13,24 +13,24 @@ from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.functions import Now
 
+from memorygw.claims import MAX_ATTEMPTS
 from memorygw.conf import component, conf
 from memorygw.database import after
 from memorygw.exceptions import ErasureRunningError, ExtractionError, UsageRefusedError
 from memorygw.models import Persona, Tenant
-from memorygw.text import cut, normalize_key, one_line
 from threads.turns import ThreadLike, to_transcript
+from usermemory.changes import APPLIED, PROPOSED, change, fitted
 from usermemory.extraction import Operation, Proposal, check_evidence
-from usermemory.models import ExtractionState, Fact, Owner, UserMemory, identity, is_shown_key
+from usermemory.models import ExtractionState, Fact, Owner, UserMemory, identity
 from usermemory.reading import Reading, read_for_facts
-from usermemory.refusals import refusal
 from usermemory.review import SCANNER, TURNS, is_reviewed
-from usermemory.rows import Source, content, drop_stalest_texts, lock_record, origin_of, propose, write
+from usermemory.rows import Source, drop_stalest_texts, lock_record, note_new_words
 
 logger = logging.getLogger(__name__)
 
 BATCH_TURNS = 50
 _SCANNED_THREADS, _SCANNED_ANYWAY, _SCANNED_FACTS, _SCANNED_CONFIDENCE = 20, 50, 10, 0.3
-_MASS_DELETES, _LONGEST_READ = 3, 10_000
+_MASS_DELETES = 3
 
 
 @dataclass
@@ -40,6 +40,15 @@ class Merge:
     applied: int = 0
     proposed: int = 0
     skipped: list[str] = field(default_factory=list)
+
+    def count(self, outcome: str) -> None:
+        """``outcome`` of one of them: `APPLIED`, `PROPOSED`, or a code."""
+        if outcome == APPLIED:
+            self.applied += 1
+        elif outcome == PROPOSED:
+            self.proposed += 1
+        else:
+            self.skipped.append(outcome)
 
 
 class LearningStore:
@@ -76,6 +85,7 @@ class LearningStore:
             answered__gt=F("covered"),
             answered__gte=F("covered") + conf.SCAN_MIN_TURNS,
             due_at__isnull=True,
+            attempts__lt=MAX_ATTEMPTS,
             thread__deleted_at__isnull=True,
             thread__tenant__memory_extraction_enabled=True,
         )
@@ -164,18 +174,17 @@ class LearningStore:
         claim was lost; nothing but the marker when the user cleared their facts while the model was reading.
         """
         thread = state.thread
-        if component("THREAD_STORE").fence(thread.tenant_id, thread.id, thread.user_id) is None:
+        fenced = component("THREAD_STORE").fence(thread.tenant_id, thread.id, thread.user_id)
+        if fenced is None:
             ExtractionState.objects.settle(state.pk, token)
             return
+        # It may have been deleted while the model was reading.
+        thread.persona = fenced.persona
         record = lock_record(thread.tenant_id, thread.user_id)
         answered = ExtractionState.objects.values_list("answered", flat=True).get(pk=state.pk)
-        unscanned = state.is_scanned and through < state.answered
-        due = unscanned or self.is_extract_due(through, answered, every=_beat(thread.persona))
-        result = {
-            "covered": through,
-            "due_at": Now() if due else None,
-            "scanned_turns": answered if unscanned else None,
-        }
+        # The rest of a long thread is for the scanner's next pass: so much at a time, and no more (R85).
+        due = self.is_extract_due(through, answered, every=_beat(thread.persona))
+        result = {"covered": through, "due_at": Now() if due else None, "scanned_turns": None}
         if not ExtractionState.objects.settle(state.pk, token, **result):
             return
         if record.cleared_at == cleared_at:
@@ -211,25 +220,29 @@ class LearningStore:
         review: bool = False,
         most_texts: int | None = None,
     ) -> Merge:
-        """Apply operations in order, under the owner's lock, or propose them (U90–U100, C1).
+        """Apply operations in order, or propose them (U90–U100, C1). The caller holds the owner's lock.
 
-        Whatever the policy, what is doubtful waits for a person: low confidence, no evidence where it is required, a
-        fact set by hand where those are protected, and many deletions at once.
+        Whatever the policy, many deletions at once wait for a person, and what is doubtful. A DELETE of what the same
+        list sets later is a model's way to replace a value.
         """
+        keys = [identity(fitted(operation).key) for operation in operations]
+        replaced = {
+            index
+            for index, operation in enumerate(operations)
+            if operation.op == "DELETE" and _is_set_later(operations[index:], keys[index:])
+        }
         known = set(Fact.objects.of(tenant_id, owner).active().values_list("identity", flat=True))
-        deleted = known & {identity(operation.key) for operation in operations if operation.op == "DELETE"}
+        kept = [index for index in range(len(operations)) if index not in replaced]
+        deleted = known & {keys[index] for index in kept if operations[index].op == "DELETE"}
         mass = len(deleted) >= _MASS_DELETES and 2 * len(deleted) > len(known)
-        done = Merge()
-        for operation in operations:
+        done = Merge(skipped=["replaced"] * len(replaced))
+        for operation in (operations[index] for index in kept):
+            source = Source(Fact.Origin.AUTO, operation.confidence, thread_id, operation.source_seq)
             doubtful = review or (mass and operation.op == "DELETE")
-            outcome = _apply(tenant_id, owner, operation, thread_id, review=doubtful)
-            if outcome == "applied":
-                done.applied += 1
-            elif outcome == "proposed":
-                done.proposed += 1
-            else:
-                done.skipped.append(outcome)
+            done.count(change(tenant_id, owner, operation, source, review=doubtful))
         drop_stalest_texts(tenant_id, owner, most_texts if done.applied else None)
+        if done.applied or done.proposed:
+            note_new_words(tenant_id, owner)
         return done
 
 
@@ -253,42 +266,11 @@ def _owner(state: ExtractionState) -> Owner:
     return Owner.user(thread.user_id)
 
 
+def _is_set_later(operations: Sequence[Operation], keys: Sequence[str]) -> bool:
+    """Whether one behind the first sets the key of the first."""
+    return any(operation.op == "SET" and key == keys[0] for operation, key in zip(operations, keys, strict=True))
+
+
 def _beat(persona: Persona | None) -> int | None:
     """Turns between two extractions: free texts are learned after every answer (A4, C13), else as the setting says."""
     return 1 if persona and persona.fact_kind == Fact.Kind.TEXT else None
-
-
-def _apply(tenant_id: UUID, owner: Owner, operation: Operation, thread_id: UUID | None, *, review: bool) -> str:
-    """What became of the operation: "applied", "proposed", or the code of why it did nothing."""
-    key, value = cut(one_line(operation.key), conf.MAX_FACT_CHARS), cut(operation.value, conf.MAX_FACT_CHARS)
-    if operation.key and not normalize_key(key):
-        return "no_key"
-    if is_shown_key(key):
-        return "reserved_key"
-    known = Fact.objects.of(tenant_id, owner).active().filter(identity=identity(key, value)).first()
-    deletes = operation.op == "DELETE"
-    if deletes and known is None:
-        return "unknown_key"
-    if not deletes and not value:
-        return "no_value"
-    if not deletes and known and (known.value == value or not key):
-        return "unchanged"
-    # Before they are cut, since a cut number is no number.
-    if not deletes and (refused := refusal(operation.key[:_LONGEST_READ], operation.value[:_LONGEST_READ])):
-        return refused
-    source = Source(Fact.Origin.AUTO, operation.confidence, thread_id, operation.source_seq)
-    if review or _is_doubtful(operation, known):
-        shown = (known.key, known.value) if deletes and known else (key, value)
-        kind = Fact.Operation.DELETE if deletes else Fact.Operation.SET
-        return propose(tenant_id, owner, Fact(operation=kind, **content(*shown), **origin_of(source))) or "proposed"
-    if deletes and known:
-        known.delete()
-    else:
-        write(tenant_id, owner, key, value, source)
-    return "applied"
-
-
-def _is_doubtful(operation: Operation, known: Fact | None) -> bool:
-    unproven = operation.op == "SET" and operation.source_seq is None and conf.EVIDENCE == "required"
-    protected = conf.PROTECT_MANUAL and known is not None and known.origin == Fact.Origin.MANUAL
-    return operation.confidence < conf.ACTIVE_CONFIDENCE or unproven or protected

@@ -104,7 +104,7 @@ class FactQuerySet(models.QuerySet["Fact"]):
     def matching(self, query: str) -> "FactQuerySet":
         """Rows whose key or value holds every word of ``query``, whatever its case; no character is special (K19)."""
         found = self
-        for word in fold(query).split():
+        for word in set(fold(query).split()):
             found = found.filter(searchable__contains=word)
         return found
 
@@ -113,6 +113,10 @@ class FactQuerySet(models.QuerySet["Fact"]):
 
     def active(self) -> "FactQuerySet":
         return self.filter(status=Fact.Status.ACTIVE)
+
+    def shown(self) -> "FactQuerySet":
+        """Without the columns that only searching needs."""
+        return self.defer("embedding", "searchable")
 
     def without_vector(self, model: str) -> "FactQuerySet":
         """Active and pending facts that the embedding model of this name has not read as they are now."""

@@ -13,7 +13,7 @@ from memorygw.models import ModelCall, Persona
 from memorygw.prompts import render_prompt
 from memorygw.text import one_line
 from usermemory.extraction import SCHEMA, Proposal, parse, parse_texts
-from usermemory.models import Fact, Owner
+from usermemory.models import Fact, FactQuerySet, Owner
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,14 @@ def memory_model(persona: Persona | None, choice: str = "") -> str:
     return next((model for model in models if model), "")
 
 
+def _known(reading: Reading) -> FactQuerySet:
+    """What need not be learned again: of a user with a persona, what is known of the user anyway, too."""
+    owner, facts = reading.owner, Fact.objects.active()
+    if owner.scope == Fact.Scope.PERSONA_USER:
+        return facts.in_reach(reading.tenant_id, owner.person, UUID(owner.owner_id)).active().in_order()
+    return facts.of(reading.tenant_id, owner).in_order()
+
+
 def read_for_facts(reading: Reading) -> Proposal:
     """Ask the model; nothing is proposed where there is nothing to read, or no model to read it (A15).
 
@@ -62,8 +70,7 @@ def read_for_facts(reading: Reading) -> Proposal:
     model, form = memory_model(reading.persona, reading.model), FORMS[Fact.Kind(reading.kind)]
     if not reading.transcript or not model:
         return Proposal([], [])
-    facts = Fact.objects.of(reading.tenant_id, reading.owner).active().in_order()
-    known = "\n".join(one_line(fact.text) for fact in facts)
+    known = "\n".join(one_line(fact.text) for fact in _known(reading))
     request = CompletionRequest(
         kind=ModelCall.Kind.MEMORY_USER,
         model=model,

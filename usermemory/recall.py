@@ -1,14 +1,14 @@
 """Which facts a text is about: words and meaning, each scaled to 0…1 and added. Pure, any text is a query (K19).
 
-Words are compared in NFC and case folded; accents stay, unless they go with an ending ("canción", "canciones"). A query
-is an OR of its words, without any operator; no list of stop words is kept, since a word that is in every fact weighs
+Words are compared as `memorygw.text.fold` spells them; accents stay, unless they go with an ending ("canción",
+"canciones"). A query is an OR of its words, without any operator; no list of stop words is kept, since a word that is
+in every fact weighs
 next to nothing. Which language a fact is in is unknown: each word is stemmed by every one of `LANGUAGES`, and the score
 is the mean over them. So the same word counts most, and two that only the rules of one language join count least.
 Scripts that put no blanks between words are compared by pairs of neighbouring characters.
 """
 
 import math
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ import Stemmer
 from numpy.typing import NDArray
 
 from memorygw.embeddings.base import Vector, from_bytes, has_length
+from memorygw.text import fold
 
 LANGUAGES = ("english", "german", "french", "spanish", "italian", "portuguese", "dutch", "russian")
 KEYWORD, SEMANTIC = "keyword", "semantic"
@@ -33,7 +34,7 @@ _KEYWORD_SHARE, _CONFIDENCE_SHARE = 0.7, 0.3
 _SATURATION, _LENGTH_SHARE = 1.2, 0.75
 _LONGEST_WORD = 64
 _COSINE_DIGITS = 6
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+_UNSPACED = r"\p{So}\p{Han}\p{Hiragana}\p{Katakana}ー\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(rf"(?V1)(?P<unspaced>[{_UNSPACED}]+)|[[\p{{L}}\p{{M}}\p{{N}}]--[{_UNSPACED}]]+")
 _POSSESSIVE = regex.compile(r"['’]s\b")
 
@@ -155,9 +156,8 @@ def _dampings(documents: Sequence[Sequence[str]]) -> Scores:
 
 
 def _words(text: str, *, stored: bool = False) -> list[str]:
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
     words: list[str] = []
-    for match in _WORD.finditer(_POSSESSIVE.sub("", folded)):
+    for match in _WORD.finditer(_POSSESSIVE.sub("", fold(text))):
         words += _pieces(match[0], stored=stored) if match["unspaced"] else [match[0][:_LONGEST_WORD]]
     return words
 

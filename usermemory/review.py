@@ -32,7 +32,7 @@ def is_reviewed(way: str, persona: Persona | None, tenant: Tenant) -> bool:
 
 def content_hash(fact: Fact) -> str:
     """What a reviewer saw, for approving just that (S46): SHA-256 of operation, key and value, a line each."""
-    return hashlib.sha256(f"{fact.operation}\n{fact.key}\n{fact.value}".encode()).hexdigest()
+    return hashlib.sha256(f"{fact.operation}\n{fact.shown_key}\n{fact.value}".encode()).hexdigest()
 
 
 class ReviewStore:
@@ -40,7 +40,7 @@ class ReviewStore:
 
     def list_pending(self, tenant_id: UUID | None) -> FactQuerySet:
         """Every waiting fact of the tenant, oldest first; of all tenants for None (R58–R60)."""
-        pending = Fact.objects.pending().in_order()
+        pending = Fact.objects.pending().shown().in_order()
         return pending if tenant_id is None else pending.filter(tenant_id=tenant_id)
 
     def current_value(self, fact: Fact) -> str | None:
@@ -58,8 +58,10 @@ class ReviewStore:
             fact = _locked(fact, content_hash)
             owner = Owner(fact.scope, fact.owner_id, fact.user_id)
             active = Fact.objects.of(fact.tenant_id, owner).active().filter(identity=fact.identity)
-            active.update(status=Fact.Status.ARCHIVED)
             deletes = fact.operation == Fact.Operation.DELETE
+            if deletes and active.exclude(value=fact.value).exists():
+                raise ContentChangedError
+            active.update(status=Fact.Status.ARCHIVED)
             fact.status = Fact.Status.ARCHIVED if deletes else Fact.Status.ACTIVE
             fact.updated_at = timezone.now()
             fact.save(update_fields=["status", "updated_at"])
@@ -90,7 +92,7 @@ class ReviewStore:
         """Whether it was still there to be decided."""
         try:
             change(fact)
-        except (NotPendingError, MemoryNotFoundError, ErasureRunningError):
+        except (NotPendingError, MemoryNotFoundError, ErasureRunningError, ContentChangedError):
             return False
         return True
 

@@ -21,6 +21,12 @@ from usermemory.embedding import NO_VECTOR, note_change
 from usermemory.models import Fact, FactQuerySet, Owner, UserMemory, identity
 from usermemory.tasks import embed_facts
 
+_NEWEST_FIRST = ("-updated_at", "-created_at", "-pk")
+PROPOSED_COLUMNS = (
+    "operation", "key", "value", "searchable", "updated_at", "embedding", "embedding_model",
+    "origin", "confidence", "source_thread_id", "source_seq",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Source:
@@ -46,6 +52,12 @@ def lock_record(tenant_id: UUID, user_id: str, *, erasing: bool = False) -> User
     return record
 
 
+def lock_known(tenant_id: UUID, owner: Owner) -> None:
+    """The same for taking facts away: nobody's record is made for that, and no erasure stops it."""
+    if owner.person:
+        UserMemory.objects.select_for_update().filter(tenant_id=tenant_id, user_id=owner.person).first()
+
+
 def lock_owner(tenant_id: UUID, owner: Owner) -> None:
     """Let one writer at a time at an owner's facts: the user's record, or the persona for what all its users share."""
     if owner.person:
@@ -55,21 +67,27 @@ def lock_owner(tenant_id: UUID, owner: Owner) -> None:
 
 
 def write(tenant_id: UUID, owner: Owner, key: str, value: str, source: Source) -> Fact:
-    """Insert or replace the active fact of this key, and hold the cap. The id and place of a replaced one stay."""
+    """Insert or replace the active fact of this key, and hold the cap. The id and place of a replaced one stay.
+
+    What waits for a decision about the key as it was does not outlive that: a deletion of the old value, and, when a
+    person has spoken, whatever a model had proposed. The caller says `note_new_words` last.
+    """
     values = content(key, value) | origin_of(source)
-    known = Fact.objects.of(tenant_id, owner).active().filter(identity=values["identity"])
+    same = Fact.objects.of(tenant_id, owner).filter(identity=values["identity"])
+    by_hand = source.origin == Fact.Origin.MANUAL
+    (same.pending() if by_hand else same.pending().filter(operation=Fact.Operation.DELETE)).delete()
+    known = same.active()
     if known.update(**values):
         fact = known.get()
     else:
         fact = Fact.objects.create(tenant_id=tenant_id, **asdict(owner), **values)
     drop_stalest(tenant_id, owner, keep=fact)
-    note_new_words(tenant_id, owner)
     return fact
 
 
 def add_texts(tenant_id: UUID, owner: Owner, texts: Sequence[str], source: Source, *, first_id: UUID) -> list[Fact]:
     """Insert the free texts that are not known yet, in their order, and hold the cap; of two spellings of one the first
-    (A37–A41). The first new one has the id ``first_id``."""
+    (A37–A41). The first new one has the id ``first_id``. The caller says `note_new_words` last."""
     spelt: dict[str, str] = {}
     for text in texts:
         spelt.setdefault(identity("", text), text)
@@ -82,28 +100,28 @@ def add_texts(tenant_id: UUID, owner: Owner, texts: Sequence[str], source: Sourc
         facts[0].pk = first_id
         Fact.objects.bulk_create(facts)
         drop_stalest(tenant_id, owner)
-        note_new_words(tenant_id, owner)
     return facts
 
 
 def propose(tenant_id: UUID, owner: Owner, proposal: Fact) -> str:
-    """Put an unsaved fact into the queue of its owner, instead of an earlier proposal for its key.
+    """Put an unsaved fact into the queue of its owner, or into the place of an earlier proposal for its key.
 
-    Why nothing was done, as a code: it waits already, or a reviewer has rejected it before (R57, C16).
+    "unchanged" when nothing was done: it waits already, or a person has corrected what waits. The caller says
+    `note_new_words` last.
     """
-    facts = Fact.objects.of(tenant_id, owner).filter(identity=proposal.identity)
-    same = facts.filter(operation=proposal.operation)
-    if proposal.key:
-        same = same.filter(value=proposal.value)
-    if same.pending().exists():
+    waiting = Fact.objects.of(tenant_id, owner).pending().filter(identity=proposal.identity).first()
+    if waiting is None:
+        place = {"tenant_id": tenant_id, **asdict(owner), "status": Fact.Status.PENDING_REVIEW}
+        for name, column in place.items():
+            setattr(proposal, name, column)
+        proposal.save(force_insert=True)
+        return ""
+    same = (waiting.operation, waiting.value) == (proposal.operation, proposal.value) or not proposal.key
+    if same or waiting.origin == Fact.Origin.MANUAL:
         return "unchanged"
-    if proposal.operation == Fact.Operation.SET and same.filter(rejected=True).exists():
-        return "rejected_before"
-    facts.pending().delete()
-    proposal.tenant_id, proposal.status = tenant_id, Fact.Status.PENDING_REVIEW
-    proposal.scope, proposal.owner_id, proposal.user_id = owner.scope, owner.owner_id, owner.user_id
-    proposal.save(force_insert=True)
-    note_new_words(tenant_id, owner)
+    for name in PROPOSED_COLUMNS:
+        setattr(waiting, name, getattr(proposal, name))
+    waiting.save(update_fields=PROPOSED_COLUMNS)
     return ""
 
 
@@ -120,6 +138,12 @@ def drop_stalest(tenant_id: UUID, owner: Owner, *, keep: Fact | None = None) -> 
         _keep_newest(active.exclude(pk=keep.pk) if keep else active, conf.MAX_FACTS - bool(keep))
 
 
+def next_dropped(tenant_id: UUID, owner: Owner) -> Fact | None:
+    """The fact that one more would cost; None while there is room."""
+    active = Fact.objects.of(tenant_id, owner).active().order_by(*_NEWEST_FIRST)
+    return active[conf.MAX_FACTS - 1 : conf.MAX_FACTS].first() if conf.MAX_FACTS else None
+
+
 def drop_stalest_texts(tenant_id: UUID, owner: Owner, most: int | None) -> None:
     """Hold an agent's own cap. It is for free texts alone: what others keep by key is not an agent's to drop."""
     if most:
@@ -127,7 +151,7 @@ def drop_stalest_texts(tenant_id: UUID, owner: Owner, most: int | None) -> None:
 
 
 def _keep_newest(facts: FactQuerySet, most: int) -> None:
-    newest_first = facts.order_by("-updated_at", "-created_at", "-pk").values_list("pk", flat=True)
+    newest_first = facts.order_by(*_NEWEST_FIRST).values_list("pk", flat=True)
     if surplus := list(newest_first[most:]):
         Fact.objects.filter(pk__in=surplus).delete()
 

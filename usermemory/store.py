@@ -10,8 +10,10 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 from django.db.models.functions import Now
+from django.utils import timezone
 
 from memorygw.conf import conf
+from memorygw.database import after
 from memorygw.exceptions import (
     BlankFactError,
     FactRefusedError,
@@ -22,7 +24,9 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.text import normalize_key, one_line
+from usermemory.changes import change
 from usermemory.embedding import recall_facts
+from usermemory.extraction import Operation
 from usermemory.learning import LearningStore
 from usermemory.models import EmbeddingState, Fact, FactQuerySet, Owner, UserMemory, is_shown_key
 from usermemory.recall import Hit
@@ -33,11 +37,10 @@ from usermemory.rows import (
     add_texts,
     content,
     drop_stalest_texts,
+    lock_known,
     lock_owner,
     lock_record,
     note_new_words,
-    origin_of,
-    propose,
     write,
 )
 
@@ -69,7 +72,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
     def list_memories(self, tenant_id: UUID, user_id: str) -> FactQuerySet:
         """Everything that is about the user alone, in every status, newest change first (R21–R34)."""
-        return Fact.objects.personal_to(tenant_id, user_id).order_by("-updated_at", "pk")
+        return Fact.objects.personal_to(tenant_id, user_id).shown().order_by("-updated_at", "pk")
 
     def get_memory(self, tenant_id: UUID, user_id: str, memory_id: UUID) -> Fact:
         """One of `list_memories`; what is not there or somebody else's: `MemoryNotFoundError`."""
@@ -104,7 +107,9 @@ class UserMemoryStore(ReviewStore, LearningStore):
         key, value = checked(key, value)
         with transaction.atomic():
             lock_owner(tenant_id, owner)
-            return write(tenant_id, owner, key, value, source)
+            fact = write(tenant_id, owner, key, value, source)
+            note_new_words(tenant_id, owner)
+        return fact
 
     def add_texts(
         self,
@@ -121,10 +126,11 @@ class UserMemoryStore(ReviewStore, LearningStore):
         Blank ones and those that are known in another spelling are skipped (A37–A44). Above ``most`` free texts those
         that came first go (A17–A20). Raises `FactTooLongError`, `FactRefusedError`.
         """
-        owner, texts = Owner.user(user_id), [checked_value("", text) for text in texts if text.strip()]
+        owner, texts = Owner.user(user_id), [checked_text(text) for text in texts if text.strip()]
         with transaction.atomic():
             lock_owner(tenant_id, owner)
             facts = add_texts(tenant_id, owner, texts, source, first_id=first_id or new_id())
+            note_new_words(tenant_id, owner)
             drop_stalest_texts(tenant_id, owner, most if facts else None)
         return facts
 
@@ -134,20 +140,23 @@ class UserMemoryStore(ReviewStore, LearningStore):
         first = facts.filter(pk=first_id).first()
         return list(facts.filter(created_at=first.created_at).in_order()) if first else []
 
-    def save_fact(self, tenant_id: UUID, owner: Owner, key: str, value: str, source: Source) -> Fact:
-        """The same for a model's tool: an equal value leaves the fact as it is, date and source too."""
-        key, value = checked(key, value)
-        with transaction.atomic():
-            lock_owner(tenant_id, owner)
-            known = Fact.objects.of(tenant_id, owner).active().keyed(key).first()
-            return known if known and known.value == value else write(tenant_id, owner, key, value, source)
+    def suggest(self, tenant_id: UUID, owner: Owner, operation: Operation, source: Source, *, review: bool) -> str:
+        """A model's tool wants to set or delete a fact: what became of it, as `usermemory.changes.change` says it.
 
-    def propose_fact(self, tenant_id: UUID, owner: Owner, key: str, value: str, source: Source) -> str:
-        """The same for the queue; why nothing was done, as a code."""
-        key, value = checked(key, value)
+        Raises `BlankFactError`, `FactTooLongError`.
+        """
+        if operation.op == "SET":
+            fitting(operation.key, operation.value)
         with transaction.atomic():
             lock_owner(tenant_id, owner)
-            return propose(tenant_id, owner, Fact(**content(key, value), **origin_of(source)))
+            outcome = change(tenant_id, owner, operation, source, review=review)
+            note_new_words(tenant_id, owner)
+        return outcome
+
+    def count_tool_writes(self, tenant_id: UUID, user_id: str) -> int:
+        """How many facts about the user the tools of models wrote within a day (S48)."""
+        facts = Fact.objects.personal_to(tenant_id, user_id).filter(origin=Fact.Origin.TOOL)
+        return facts.filter(updated_at__gte=after(-24 * 3600)).count()
 
     def remove_fact(self, tenant_id: UUID, user_id: str, key: str) -> bool:
         """Forget one fact; nothing happens when there is none of this key, which the answer says (U58–U63).
@@ -158,7 +167,12 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
     def unset_fact(self, tenant_id: UUID, owner: Owner, key: str) -> bool:
         """The same for any owner."""
-        removed, _ = Fact.objects.of(tenant_id, owner).active().named(key).delete()
+        with transaction.atomic():
+            lock_known(tenant_id, owner)
+            facts = Fact.objects.of(tenant_id, owner).named(key)
+            # What is forgotten does not come back because somebody approves it later.
+            facts.pending().delete()
+            removed, _ = facts.active().delete()
         return bool(removed)
 
     def change_memory(self, tenant_id: UUID, user_id: str, memory_id: UUID, changes: Mapping[str, Any]) -> Fact:
@@ -170,7 +184,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
         with transaction.atomic():
             lock_record(tenant_id, user_id)
             fact = self._own(tenant_id, user_id, memory_id)
-            columns = content(*_changed(fact, changes)) | {"confidence": changes.get("confidence", fact.confidence)}
+            columns = _changed(fact, changes)
             for name, column in columns.items():
                 setattr(fact, name, column)
             try:
@@ -183,7 +197,9 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
     def delete_memory(self, tenant_id: UUID, user_id: str, memory_id: UUID) -> None:
         """Remove a fact of the user's own scope, in any status (R46–R48)."""
-        self._own(tenant_id, user_id, memory_id).delete()
+        with transaction.atomic():
+            lock_known(tenant_id, Owner.user(user_id))
+            self._own(tenant_id, user_id, memory_id).delete()
 
     def clear(self, tenant_id: UUID, user_id: str) -> None:
         """Forget every fact, in whatever state. The record stays, with a watermark: turns stored up to now are never
@@ -236,31 +252,52 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
 def checked(key: str, value: str) -> tuple[str, str]:
     """Key and value as they are stored, for every way in that refuses what it does not take."""
+    key, value = fitting(key, value)
+    return key, _allowed(key, value)
+
+
+def fitting(key: str, value: str) -> tuple[str, str]:
+    """The same, whatever they say."""
     key = one_line(key).strip()
     if not normalize_key(key):
         raise BlankFactError
     if is_shown_key(key):
         raise InvalidError(fields={"key": ["Free texts are shown under keys like this; they are not changed by it."]})
-    return key, checked_value(key, value)
+    return key, _fitting_value(key, value)
 
 
-def checked_value(key: str, value: str) -> str:
-    """The value of a key, or without one a free text, as it is stored."""
+def checked_text(text: str) -> str:
+    """A free text as it is stored, for the same ways in."""
+    return _allowed("", _fitting_value("", text))
+
+
+def _fitting_value(key: str, value: str) -> str:
     value, limit = value.strip(), conf.MAX_FACT_CHARS
     if not value:
         raise BlankFactError
     if limit and max(len(key), len(value)) > limit:
         raise FactTooLongError(f"Key and value can have {limit} characters each.")
+    return value
+
+
+def _allowed(key: str, value: str) -> str:
     if code := refusal(key, value):
         raise FactRefusedError(reason=code)
     return value
 
 
-def _changed(fact: Fact, changes: Mapping[str, Any]) -> tuple[str, str]:
-    """Key and value after the changes."""
+def _changed(fact: Fact, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that change. New words are the person's own: no model said them, and no turn is quoted for them."""
+    columns = {"confidence": changes["confidence"]} if "confidence" in changes else {}
     key, value = changes.get("key", fact.shown_key), changes.get("value", fact.value)
+    if (key, value) == (fact.shown_key, fact.value):
+        return {**columns, "updated_at": timezone.now()}
+    if fact.operation == Fact.Operation.DELETE:
+        raise InvalidError(fields={"value": ["A proposed deletion is approved or rejected, not changed."]})
     if fact.key:
-        return checked(key, value)
-    if key.strip() != fact.shown_key:
+        key, value = checked(key, value)
+    elif key.strip() == fact.shown_key:
+        key, value = "", checked_text(value)
+    else:
         raise InvalidError(fields={"key": ["A free text has no key of its own; this one is only shown."]})
-    return "", checked_value("", value)
+    return {**content(key, value), "origin": Fact.Origin.MANUAL, "source_seq": None, **columns}

@@ -96,6 +96,7 @@ _FILTERS = [
 ]
 
 
+_LIMIT = OpenApiParameter("limit", int, description="1 to 1000 of the oldest; all when left out.")
 _SEARCH = [
     OpenApiParameter("query", str, required=True, description="Words or a question; no character is special."),
     OpenApiParameter("limit", int, description="1 to 50, 10 when left out."),
@@ -154,9 +155,11 @@ class ReviewViewSet(GatewayViewSet):
 
     permission_classes: Sequence[Any] = [IsReviewer]
 
-    @describe("list_pending_memories", responses=MemoryListShape, for_user=False)
+    @describe("list_pending_memories", responses=MemoryListShape, parameters=[_LIMIT], for_user=False)
     def pending(self, request: Request) -> Response:
-        return Response({"data": MemoryObjectShape(gateway.list_pending_memories(self.reviewed), many=True).data})
+        limit = limit_of(request, default=0, most=1_000) or None
+        waiting = gateway.list_pending_memories(self.reviewed, limit=limit)
+        return Response({"data": MemoryObjectShape(waiting, many=True).data})
 
     @describe("approve_memories", request=Batch, responses=ApprovedShape, for_user=False)
     def approve(self, request: Request) -> Response:

@@ -169,6 +169,5 @@ def call_tool(
     thread = None
     if thread_id is not None:
         thread = component("THREAD_STORE").get_thread(tenant_pk, thread_uuid(thread_id), user_id=user)
-    place = (thread.id, thread.persona_id) if thread else (None, None)
-    caller = ToolCaller(tenant_pk, user, *place)
+    caller = ToolCaller(tenant_pk, user, thread and thread.id, thread and thread.persona_id, is_approved=True)
     return call_memory_tool(name, caller, arguments)

@@ -8,11 +8,13 @@ from memorygw.conf import component, conf
 from memorygw.exceptions import ForbiddenError, InvalidError, MemoryNotFoundError, PersonaNotFoundError
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, refuse_unstorable, tenant_id, uuid_of
 from memorygw.gateway.personas import get_persona
+from memorygw.text import fold
 from usermemory.models import Owner
 from usermemory.rows import Source
 
 STATUSES = ("active", "pending_review", "archived")
 MAX_REVIEWED = 500
+MAX_FILTER_WORDS, MAX_FILTER_WORD_CHARS = 100, 200
 
 
 def list_memories(tenant: TenantLike, user_id: UserLike, *, status: str = "active", query: str = "") -> Iterable[Any]:
@@ -20,6 +22,11 @@ def list_memories(tenant: TenantLike, user_id: UserLike, *, status: str = "activ
     if status not in STATUSES:
         raise InvalidError(fields={"status": [f"One of {', '.join(STATUSES)}."]})
     refuse_unstorable("query", query)
+    words = fold(query).split()
+    if len(set(words)) > MAX_FILTER_WORDS or max(map(len, words), default=0) > MAX_FILTER_WORD_CHARS:
+        raise InvalidError(
+            fields={"query": [f"At most {MAX_FILTER_WORDS} words of {MAX_FILTER_WORD_CHARS} characters."]}
+        )
     memories = component("USER_MEMORY_STORE").list_memories(tenant_id(tenant), external_user_id(user_id))
     found: Iterable[Any] = memories.filter(status=status).matching(query)
     return found
@@ -93,9 +100,9 @@ def get_memory_sources(tenant: TenantLike, user_id: UserLike, memory_id: UUID | 
     return {"sources": turns, "thread_id": memory.source_thread_id, "current_value": store.current_value(memory)}
 
 
-def list_pending_memories(tenant: TenantLike | None) -> Iterable[Any]:
-    """Everything that waits in the tenant, oldest first; of every tenant for None (R58–R60)."""
-    pending: Iterable[Any] = component("USER_MEMORY_STORE").list_pending(_tenant_or_all(tenant))
+def list_pending_memories(tenant: TenantLike | None, *, limit: int | None = None) -> Iterable[Any]:
+    """What waits in the tenant, oldest first; of every tenant for None (R58–R60). ``limit``: only so many."""
+    pending: Iterable[Any] = component("USER_MEMORY_STORE").list_pending(_tenant_or_all(tenant))[:limit]
     return pending
 
 

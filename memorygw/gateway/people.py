@@ -11,7 +11,7 @@ from memorygw.conf import component
 from memorygw.context import facts_block, facts_list
 from memorygw.exceptions import InvalidError, MemoryNotFoundError
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, refuse_unstorable, tenant_id
-from memorygw.text import clean, is_storable
+from memorygw.text import clean
 from threads.turns import Said, to_transcript
 from usermemory.models import Owner
 from usermemory.reading import Reading
@@ -64,8 +64,8 @@ def learn_from_messages(
 
 def upsert_user_fact(tenant: TenantLike, user_id: UserLike, key: str, value: str) -> Any:
     """Set one fact by hand. Raises `BlankFactError`, `FactTooLongError`."""
-    if not is_storable(key) or not is_storable(value):
-        raise InvalidError(fields={"value": ["Contains U+0000 or a lone surrogate."]})
+    refuse_unstorable("key", key)
+    refuse_unstorable("value", value)
     return component("USER_MEMORY_STORE").upsert_fact(tenant_id(tenant), external_user_id(user_id), key, value)
 
 
@@ -102,6 +102,8 @@ def get_facts_added_with(tenant: TenantLike, user_id: UserLike, first_id: UUID) 
 
 
 def remove_user_fact(tenant: TenantLike, user_id: UserLike, key: str) -> None:
+    """Forget one fact, and what waits for review under its key; nothing happens when there is none."""
+    refuse_unstorable("key", key)
     component("USER_MEMORY_STORE").remove_fact(tenant_id(tenant), external_user_id(user_id), key)
 
 

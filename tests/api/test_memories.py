@@ -175,6 +175,9 @@ def test_a_query_narrows_by_words_of_key_and_value(api: Api, tenant: Tenant) -> 
     for wildcard in ("%25%25", "_", "%5C", "*"):
         assert keys(api, f"?query={wildcard}") == []
     assert keys(api, "?query=100%25") == ["Preferred language"]
+    assert keys(api, "?query=" + "+".join(["gin"] * 1_500)) == ["Preferred language"]
+    for huge in ("+".join(f"w{n}" for n in range(101)), "x" * 60_000):
+        assert api("GET", f"/memories?query={huge}").status == 400
     assert len(keys(api, "?query=+")) == 2
 
 

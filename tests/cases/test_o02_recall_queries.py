@@ -34,3 +34,19 @@ def test_no_character_is_an_operator(api: Api) -> None:
     assert found(api, "policy " * 5_000)[0]["key"] == "bot_policy"
     assert api("GET", "/memories/search?query=").status == 400
     assert api("GET", "/memories?query=%25").body == {"data": []}
+
+
+@pytest.mark.parametrize(
+    ("stored", "query"),
+    [
+        ("İstanbul", "istanbul"),
+        ("İstanbul", "ISTANBUL"),
+        ("🐱 and 🐶", "🐱"),
+        ("ﾈｺ ＡＢＣ", "ネコ"),
+        ("te\u200ba", "tea"),
+    ],
+)
+def test_other_ways_to_write_it_find_it(api: Api, stored: str, query: str) -> None:
+    api("PUT", "/facts", {"key": "note", "value": stored})
+    for path in ("/memories", "/memories/search"):
+        assert [found["value"] for found in api("GET", f"{path}?query={quote(query)}").body["data"]] == [stored]

@@ -9,7 +9,9 @@ from memorygw import gateway
 from memorygw.context import facts_block
 from memorygw.models import ModelCall, Persona, Tenant
 from memorygw.testing import ScriptedModelServer
+from memorygw.tokens import count_tokens
 from tests.conftest import learn
+from tests.memorygw.runs import CLIENT_TOOL, call
 from tests.memorygw.test_context import SomeFact
 from usermemory.models import Fact, Owner
 from usermemory.rows import Source, content
@@ -43,6 +45,32 @@ def test_a_prompt_has_the_facts_of_every_scope_that_applies(
     assert told(model) == ["shared: x", "eve's: x", "eve's and coach's: x"]
     gateway.ask(tenant, "ada", "Hello")
     assert told(model) == ["own: x"]
+
+
+def test_facts_never_make_a_question_too_large_for_a_small_model(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_MODELS = {"main": {"context_window": 4096, "output_reserve": 1024}}
+    for n in range(40):
+        known(tenant, f"事实{n}", "我喜欢在周末和家人一起去公园散步然后喝茶看书" * 6)
+    answer = gateway.ask(tenant, "ada", "hi")
+    assert 1 <= len(told(model)) == 40 - answer.warnings[0].count
+    assert count_tokens("\n".join(told(model)), "main") <= (4096 - 1024) // 4
+
+
+def test_the_facts_about_a_question_stay_in_the_prompt_when_the_run_goes_on(
+    tenant: Tenant, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_INJECTION_BUDGET_CHARS = 600
+    for n in range(30):
+        known(tenant, f"filler {n}", "reads novels at home")
+    known(tenant, "allergy", "peanuts")
+    Fact.objects.filter(key="allergy").update(confidence=0.5)
+    model.reply(None, model="main", tool_calls=[call("get_time")])
+    paused = gateway.ask(tenant, "ada", "May I eat peanuts with my allergy?", tools=[CLIENT_TOOL])
+    assert "allergy: peanuts" in told(model)
+    gateway.continue_run(tenant, "ada", paused.run.id, [gateway.Decision(tool_call_id="c1", content="12")])
+    assert "allergy: peanuts" in told(model)
 
 
 @pytest.mark.rows("R94")

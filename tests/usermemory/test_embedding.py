@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,11 +17,13 @@ from pytest_django import Settings
 
 from memorygw.claims import MAX_ATTEMPTS
 from memorygw.embeddings.base import from_bytes
+from memorygw.exceptions import ModelFailedError
 from memorygw.models import ModelCall, Persona, Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.conftest import background, learn
 from usermemory.embedding import BATCH_FACTS, NO_VECTOR, mark_outdated, note_change, recall_facts
 from usermemory.models import EmbeddingState, Fact, Owner, UserMemory, identity
+from usermemory.store import UserMemoryStore
 from usermemory.tasks import embed_facts
 
 
@@ -171,6 +173,39 @@ def test_a_failure_is_tried_again_later_with_half_as_many_facts(
     assert not Fact.objects.filter(embedding=None).exists()
     settled = EmbeddingState.objects.get()
     assert (settled.last_error, settled.attempts, settled.due_at) == ("", 0, None)
+
+
+class Picky:
+    """Refuses every request with a certain text in it, as servers do with texts that are too long for them."""
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        if any("poison" in text for text in texts):
+            raise ModelFailedError("http_400")
+        return [[1.0, 0.0]] * len(texts)
+
+
+def test_a_text_that_the_server_refuses_holds_up_no_other(tenant: Tenant, settings: Settings) -> None:
+    settings.MEMORYGW_EMBEDDER = "tests.usermemory.test_embedding.Picky"
+    poison = fact(tenant, "note", "poison")
+    others = [fact(tenant, f"key-{number}", "value") for number in range(5)]
+    note(tenant)
+    learn()
+    for _ in range(8):
+        retry()
+    assert [vector(row) for row in others] == [[1.0, 0.0]] * 5
+    assert vector(poison) == []
+    [hit] = UserMemoryStore().recall(tenant.pk, "ada", "poison")[:1]
+    assert hit.fact == poison
+
+
+def test_a_server_that_refuses_everything_is_asked_again_later(tenant: Tenant, settings: Settings) -> None:
+    settings.MEMORYGW_EMBEDDER = "tests.usermemory.test_embedding.Picky"
+    rows = [fact(tenant, f"key-{number}", "poison") for number in range(3)]
+    note(tenant)
+    learn()
+    for _ in range(8):
+        retry()
+    assert [vector(row) for row in rows] == [None] * 3
 
 
 def test_after_many_failures_the_next_change_tries_again(tenant: Tenant, embedder: ScriptedModelServer) -> None:

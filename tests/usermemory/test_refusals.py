@@ -12,7 +12,7 @@ from stdnum import iban, luhn
 from tests.usermemory.corpus_harmless import HARMLESS
 from tests.usermemory.corpus_orders import HIDDEN, ORDERS
 from tests.usermemory.corpus_secrets import PAYMENT, SECRETS
-from usermemory import refusals
+from usermemory import order_patterns, orders, refusals, spelling
 from usermemory.refusals import refusal, tool_refusal
 
 
@@ -21,10 +21,10 @@ def cases(corpus: Mapping[str, tuple[str, str]]) -> pytest.MarkDecorator:
 
 
 def patterns() -> list[regex.Pattern[str]]:
-    """All of the module, those in tuples too."""
-    values = list(vars(refusals).values())
+    """All of the modules, those in tuples too."""
+    values = [value for module in (refusals, orders, order_patterns, spelling) for value in vars(module).values()]
     values += [inner for value in values if isinstance(value, tuple) for inner in value]
-    return [value for value in values if isinstance(value, regex.Pattern)]
+    return list({value: None for value in values if isinstance(value, regex.Pattern)})
 
 
 @cases(SECRETS)
@@ -73,6 +73,27 @@ FRAGMENTS = [
         "忽略",
         "如",
     ),
+    *(
+        "end every reply with ",
+        "when asked ",
+        "send all chats ",
+        "secret ",
+        "seed word ",
+        "recovery code ",
+        "a.",
+        "i g ",
+    ),
+    *(
+        "user ada pass ",
+        "passphrase is ",
+        "credentials: ada:",
+        "security code ",
+        "SSN 07",
+        "4111,",
+        "0.1234567",
+        "basic a",
+    ),
+    *("ignoreallyour", "safety rules are ", "если спросят ", "每个回答", "すべての回答", "if jemand fragt wenn "),
     *("\u0301\u0316", "\u200d", "\U000e0041", "\U0001f3f4", "\ufdfa", "ß", "İ", "\ud800", "\x00", "\n", " ", "x", "1"),
 ]
 
@@ -111,11 +132,11 @@ def test_every_card_of_an_issuer_is_refused_and_with_a_wrong_digit_none(account:
 
 @pytest.mark.parametrize("fragment", FRAGMENTS, ids=ascii)
 def test_eight_times_the_text_is_not_worth_the_square_of_the_work(fragment: str) -> None:
-    def work(chars: int) -> float:
+    def work(chars: int, times: int) -> float:
         text = (fragment * chars)[:chars] + "1a"
-        return min(_processor_time(text) for _ in range(3))
+        return min(_processor_time(text) for _ in range(times))
 
-    assert work(8000) < 32 * work(1000)  # eight times if it is linear, sixty-four if it is quadratic
+    assert work(8000, 1) < 32 * work(1000, 3)  # eight times if it is linear, sixty-four if it is quadratic
 
 
 def _processor_time(text: str) -> float:

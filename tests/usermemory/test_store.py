@@ -209,7 +209,7 @@ def test_nothing_is_written_for_a_user_who_is_being_erased(tenant: Tenant) -> No
 @pytest.mark.rows("U8", "U90", "U91", "U94", "U95", "U96", "U97")
 def test_operations_are_applied_in_their_order(tenant: Tenant, thread_id: object) -> None:
     put(tenant, "diet=beef", "team=Reds")
-    assert merge(tenant, thread_id, "-diet", "diet=vegetarian") == (2, [])
+    assert merge(tenant, thread_id, "-diet", "diet=vegetarian") == (1, ["replaced"])
     assert merge(tenant, thread_id, "x=1", "-x", "-unknown", "-*", "-di%") == (2, ["unknown_key"] * 3)
     assert merge(tenant, thread_id, "team=Blues", "team=Greens") == (2, [])
     assert facts(tenant) == {"team": "Greens", "diet": "vegetarian"}
