@@ -4,7 +4,7 @@ An ask is: lease → context → user turn stored → the run (`memorygw.running
 work queued. What does not fit, or is not allowed, stores nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,17 @@ from memorygw.exceptions import (
 from memorygw.ids import new_id
 from memorygw.learning import queue_learning
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
-from memorygw.running import Answer, Decision, LiveRun, place_of, result_of, result_room, run_on
+from memorygw.running import (
+    Answer,
+    Decision,
+    Event,
+    LiveRun,
+    place_of,
+    result_of,
+    result_room,
+    run_events,
+    run_on,
+)
 from memorygw.tokens import count_tokens
 from memorygw.tools import Tool, ToolCaller, spent
 from threads.runs import RunDraft
@@ -47,6 +57,7 @@ class Call:
     tools: Sequence[dict[str, Any]] = ()
     own_tools: Sequence[Tool] = ()
     run_id: UUID = field(default_factory=new_id)
+    streams: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +73,24 @@ class Append:
 
 def ask(call: Call) -> Answer:
     """Answer one user turn. See `memorygw.gateway.ask` for the contract."""
+    return run_on(_begin(call))
+
+
+def stream(call: Call) -> Iterator[Event]:
+    """The same, told as it happens. See `memorygw.gateway.stream` for the contract."""
+    return run_events(_begin(call))
+
+
+def _begin(call: Call) -> LiveRun:
+    """The run behind a call, under the lease of its thread."""
     store = component("THREAD_STORE")
     token = store.acquire_lease(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
     try:
-        live = _start(call, token)
+        return _start(call, token)
     except BaseException:
         if call.thread_id and token:
             store.release_lease(call.tenant_id, call.thread_id, token)
         raise
-    return run_on(live)
 
 
 def continue_run(
@@ -83,6 +103,33 @@ def continue_run(
     first_turn_id: UUID | None = None,
 ) -> Answer:
     """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
+    return run_on(_resumed(tenant_id, user_id, run_id, decisions, own_tools, first_turn_id))
+
+
+def stream_continued(
+    tenant_id: UUID,
+    user_id: str,
+    run_id: UUID,
+    decisions: Sequence[Decision],
+    *,
+    own_tools: Sequence[Tool] = (),
+    first_turn_id: UUID | None = None,
+) -> Iterator[Event]:
+    """The same, told as it happens."""
+    live = _resumed(tenant_id, user_id, run_id, decisions, own_tools, first_turn_id)
+    live.streams = True
+    return run_events(live)
+
+
+def _resumed(
+    tenant_id: UUID,
+    user_id: str,
+    run_id: UUID,
+    decisions: Sequence[Decision],
+    own_tools: Sequence[Tool],
+    first_turn_id: UUID | None,
+) -> LiveRun:
+    """A waiting run that goes on, with what was decided on its calls."""
     store = component("THREAD_STORE")
     run = store.get_run(tenant_id, run_id, user_id=user_id)
     if run.status != "awaiting_human":
@@ -93,7 +140,7 @@ def continue_run(
     live.decisions = {decision.tool_call_id: decision for decision in decisions}
     live.next_turn_id = first_turn_id
     store.resume_run(thread, run)
-    return run_on(live)
+    return live
 
 
 def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: UUID | None = None) -> Answer:
@@ -185,6 +232,7 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
         context=replace(context, turns=[*context.turns, turn]),
         turns=[turn],
         open_calls=[],
+        streams=call.streams,
     )
 
 

@@ -3,7 +3,10 @@
 However it ends, the lease is given back; what was stored by then stays and shows what happened (T4, T8).
 """
 
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 from uuid import UUID
@@ -18,10 +21,11 @@ from memorygw.exceptions import (
     LeaseLostError,
     ModelFailedError,
     RunCancelledError,
+    ThreadNotFoundError,
 )
 from memorygw.learning import queue_learning
 from memorygw.llm.base import Completion, CompletionRequest
-from memorygw.llm.calls import call_model
+from memorygw.llm.calls import call_model, stream_model
 from memorygw.models import ModelCall, Persona
 from memorygw.preparing import ContextQuery, read_context
 from memorygw.tools import Toolbox, ToolCaller
@@ -58,12 +62,33 @@ class Answer:
     warnings: Sequence[ContextWarning]
 
 
+@dataclass(frozen=True)
+class ToolEvent:
+    """A tool call that has ``started``, is ``finished``, or is ``waiting`` for somebody."""
+
+    tool_call_id: str
+    name: str
+    status: Literal["started", "finished", "waiting"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happens in a run. ``value``: the run; a turn that was stored; text; a `ToolEvent`; the `Answer`.
+
+    ``silence`` says that the model says nothing at the moment.
+    """
+
+    kind: Literal["run", "turn", "delta", "tool", "silence", "done"]
+    value: Any
+
+
 @dataclass(kw_only=True)
 class LiveRun:
     """A run under way, moved along. ``turns`` are new in this call, ``unsent`` not seen by the model yet.
 
     ``open_calls`` are the calls of its last answer that lack a result, None: to be read; without a ``context`` one is
-    read before the model is asked; ``next_turn_id`` is given to the next turn it stores.
+    read before the model is asked; ``next_turn_id`` is given to the next turn it stores. ``streams``: the model is to
+    say its answer in pieces, of which ``text_so_far`` is not stored yet.
     """
 
     caller: ToolCaller
@@ -77,38 +102,68 @@ class LiveRun:
     open_calls: list[dict[str, Any]] | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
     next_turn_id: UUID | None = None
+    streams: bool = False
+    text_so_far: str = ""
 
 
 def run_on(live: LiveRun) -> Answer:
     """Tools and model in turn, until the answer is stored or the run waits."""
+    [last] = deque(run_events(live), maxlen=1)
+    answer: Answer = last.value
+    return answer
+
+
+def run_events(live: LiveRun) -> Iterator[Event]:
+    """The same, told as it happens; with ``live.streams`` the answer's text as the model says it.
+
+    The last event has the `Answer`. Closing the iterator ends the run where it is, as any error does.
+    """
     try:
-        while True:
-            if waiting := _run_tools(live):
-                component("THREAD_STORE").pause_run(live.thread, live.run, waiting)
-                return result_of(live.run, live.turns, None)
-            completion = _complete(live)
-            if not completion.tool_calls:
-                return _settle(live, completion)
-            _append(live, _said(completion))
-            live.run.tool_steps += 1
-            live.open_calls = list(completion.tool_calls)
+        yield Event("run", live.run)
+        yield from (Event("turn", turn) for turn in live.turns)
+        answer = yield from _steps(live)
     except BaseException as error:
         _close(live, error)
         if isinstance(error, LeaseLostError) and _is_cancelled(live):
             raise RunCancelledError(run_id=live.run.id) from None
         raise
+    if answer.answer is None:
+        pending = live.run.pending
+        yield from (Event("tool", ToolEvent(call["tool_call_id"], call["name"], "waiting")) for call in pending)
+    else:
+        yield Event("turn", answer.answer)
+    yield Event("done", answer)
 
 
-def _run_tools(live: LiveRun) -> list[dict[str, Any]]:
+def _steps(live: LiveRun) -> Generator[Event, None, Answer]:
+    while True:
+        if waiting := (yield from _run_tools(live)):
+            component("THREAD_STORE").pause_run(live.thread, live.run, waiting)
+            return result_of(live.run, live.turns, None)
+        completion = yield from _complete(live)
+        if not completion.tool_calls:
+            return _settle(live, completion)
+        calls = _append(live, _said(completion))
+        live.text_so_far = ""
+        yield Event("turn", calls)
+        live.run.tool_steps += 1
+        live.open_calls = list(completion.tool_calls)
+
+
+def _run_tools(live: LiveRun) -> Generator[Event, None, list[dict[str, Any]]]:
     """Results for the open calls, in their order; at the first that waits for a decision, all of those that do."""
     if live.open_calls is None:
         live.open_calls = component("THREAD_STORE").get_open_calls(live.run)
     while live.open_calls:
         call = live.open_calls[0]
-        if call["id"] not in live.decisions and live.tools.waits_for(call["function"]["name"]):
+        name = call["function"]["name"]
+        if call["id"] not in live.decisions and live.tools.waits_for(name):
             return [pending for open_call in live.open_calls if (pending := _pending(live, open_call))]
-        _store_result(live, call)
+        yield Event("tool", ToolEvent(call["id"], name, "started"))
+        turn = _store_result(live, call)
         live.open_calls.pop(0)
+        yield Event("tool", ToolEvent(call["id"], name, "finished"))
+        yield Event("turn", turn)
     return []
 
 
@@ -118,7 +173,7 @@ def _pending(live: LiveRun, call: dict[str, Any]) -> dict[str, Any] | None:
     return {"tool_call_id": call["id"], "name": name, "arguments": arguments, "kind": kind} if kind else None
 
 
-def _store_result(live: LiveRun, call: dict[str, Any]) -> None:
+def _store_result(live: LiveRun, call: dict[str, Any]) -> Any:
     """The result of one call as a turn.
 
     A decision is good for one call: models use their ids again. An atomic tool's effect and its result are one
@@ -127,15 +182,14 @@ def _store_result(live: LiveRun, call: dict[str, Any]) -> None:
     decision = live.decisions.pop(call["id"], None)
     if decision and not decision.approved:
         refusal = f"{NOT_APPROVED} {decision.reason}".strip()
-        _append(live, _tool_turn(live, call, refusal if decision.content is None else decision.content))
-    elif live.tools.is_atomic(call["function"]["name"]):
+        return _append(live, _tool_turn(live, call, refusal if decision.content is None else decision.content))
+    if live.tools.is_atomic(call["function"]["name"]):
         with transaction.atomic(durable=True):
             component("THREAD_STORE").fence(live.caller.tenant_id, live.thread.id, live.caller.user_id)
-            _append(live, _tool_turn(live, call, live.tools.run(call, live.caller)))
-    else:
-        # A host's tool may wait for another service.
-        release_connection()
-        _append(live, _tool_turn(live, call, live.tools.run(call, live.caller)))
+            return _append(live, _tool_turn(live, call, live.tools.run(call, live.caller)))
+    # A host's tool may wait for another service.
+    release_connection()
+    return _append(live, _tool_turn(live, call, live.tools.run(call, live.caller)))
 
 
 def _tool_turn(live: LiveRun, call: dict[str, Any], text: str) -> TurnDraft:
@@ -161,7 +215,7 @@ def _append(live: LiveRun, draft: TurnDraft, *, lease: Literal["renew", "release
     return turn
 
 
-def _complete(live: LiveRun) -> Completion:
+def _complete(live: LiveRun) -> Generator[Event, None, Completion]:
     """The model's answer, or its next calls; once the tool steps are used up it has to answer in words."""
     run = live.run
     _read_on(live)
@@ -175,13 +229,43 @@ def _complete(live: LiveRun) -> Completion:
         tool_choice="none" if last_step and live.tools.schemas else None,
         needs_tools=bool(live.tools.client),
     )
-    completion = call_model(request, tenant_id=live.caller.tenant_id, thread_id=live.thread.id, run_id=run.id)
+    place = {"tenant_id": live.caller.tenant_id, "thread_id": live.thread.id, "run_id": run.id}
+    completion = (yield from _spoken(live, request, place)) if live.streams else call_model(request, **place)
     run.prompt_tokens += completion.prompt_tokens
     run.completion_tokens += completion.completion_tokens
     calls = () if last_step else completion.tool_calls
     if not (calls or (completion.content or "").strip() or completion.refusal):
         raise ModelFailedError("too_many_tool_steps" if completion.tool_calls else "empty")
     return replace(completion, tool_calls=calls)
+
+
+def _spoken(live: LiveRun, request: CompletionRequest, place: dict[str, UUID]) -> Generator[Event, None, Completion]:
+    """The model's answer, passed on as it comes."""
+    completion, renewed = None, time.monotonic()
+    with closing(stream_model(request, **place)) as items:
+        for item in items:
+            if isinstance(item, Completion):
+                completion = item
+            elif item is None:
+                yield Event("silence", None)
+            else:
+                live.text_so_far += item
+                yield Event("delta", item)
+            if time.monotonic() - renewed > conf.LEASE_SECONDS / 3:
+                _renew_lease(live)
+                renewed = time.monotonic()
+    if completion is None:
+        raise ModelFailedError("malformed")
+    return completion
+
+
+def _renew_lease(live: LiveRun) -> None:
+    """A long answer must not outlive its lease. `LeaseLostError` when it is another's."""
+    run = live.run
+    held = component("THREAD_STORE").renew_lease(live.caller.tenant_id, live.thread.id, run.lease_token)
+    release_connection()
+    if not held:
+        raise LeaseLostError
 
 
 def _read_on(live: LiveRun) -> None:
@@ -225,8 +309,15 @@ def _said(completion: Completion) -> TurnDraft:
 
 
 def _close(live: LiveRun, error: BaseException) -> None:
-    """Close a run that ends without an answer; what it stored stays, and an error of ours says where."""
+    """Close a run that ends without an answer; what it stored stays, and an error of ours says where.
+
+    What was said by then is kept as an interrupted turn (K17); a call that was half said is not.
+    """
     store, run = component("THREAD_STORE"), live.run
+    if live.text_so_far.strip():
+        said = TurnDraft(role="assistant", content=live.text_so_far, model=run.model, status="interrupted")
+        with suppress(LeaseLostError, ThreadNotFoundError):
+            _append(live, said)
     code = error.reason if isinstance(error, ModelFailedError) else getattr(error, "code", "interrupted")
     try:
         store.finish_run(run, "failed", error=code)

@@ -150,6 +150,11 @@ class ThreadStore(RunStore):
             return token
         raise self._refusal(self.get_thread(tenant_id, thread_id, user_id=user_id))
 
+    def renew_lease(self, tenant_id: UUID, thread_id: UUID, token: UUID) -> bool:
+        """Let the lease with this token last as long as a new one; False when it is another's."""
+        held = Thread.objects.filter(tenant_id=tenant_id, pk=thread_id, lease_token=token)
+        return bool(held.update(lease_expires_at=after(conf.LEASE_SECONDS)))
+
     def release_lease(self, tenant_id: UUID, thread_id: UUID, token: UUID) -> None:
         """Free the lease with this token; one that another call took since stays (T85)."""
         held = Thread.objects.filter(tenant_id=tenant_id, pk=thread_id, lease_token=token)
@@ -383,6 +388,7 @@ def _turn(draft: TurnDraft, **place: Any) -> Turn:
         model=draft.model,
         metadata=draft.metadata,
         learnable=draft.learnable,
+        status=draft.status,
         **place,
     )
     if draft.id:

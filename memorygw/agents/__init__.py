@@ -7,6 +7,6 @@ async form of the same name with an ``a`` before it.
 from memorygw.agents.agent import Agent
 from memorygw.agents.memory import UserFact, UserMemory
 from memorygw.agents.voice import VoiceAgent, VoiceConnection
-from memorygw.gateway import Answer, Decision
+from memorygw.gateway import Answer, Decision, Event
 
-__all__ = ["Agent", "Answer", "Decision", "UserFact", "UserMemory", "VoiceAgent", "VoiceConnection"]
+__all__ = ["Agent", "Answer", "Decision", "Event", "UserFact", "UserMemory", "VoiceAgent", "VoiceConnection"]

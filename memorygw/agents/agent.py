@@ -1,15 +1,22 @@
 """An agent: a persona of the gateway that remembers its users (A1–A12)."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 from uuid import UUID
 
 from memorygw import gateway
 from memorygw.agents.memory import UserMemory
 from memorygw.agents.threads import in_thread
-from memorygw.gateway import Answer, Decision, TenantLike, UserLike
+from memorygw.gateway import Answer, Decision, Event, TenantLike, UserLike
 from memorygw.tools import Tool
 from threads.turns import Content
+
+
+class _CallOptions(TypedDict):
+    thread_id: UUID | None
+    persona: str
+    own_tools: Sequence[Tool]
 
 
 @dataclass(kw_only=True)
@@ -41,17 +48,11 @@ class Agent:
         new conversation. Without a user nothing is told and nothing learned (A12). Raises what `memorygw.gateway.ask`
         does.
         """
-        persona, thread_id = self.save(), None
-        if session_id:
-            thread_id = gateway.open_session(self.tenant, user_id, session_id, persona=persona).id
-        return gateway.ask(
-            self.tenant,
-            user_id,
-            input,
-            thread_id=thread_id,
-            persona=persona,
-            own_tools=self.own_tools,
-        )
+        return gateway.ask(self.tenant, user_id, input, **self._call(user_id, session_id))
+
+    def stream(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Iterator[Event]:  # noqa: A002
+        """The same, told as it happens: ``delta`` events have the text, the last one, ``done``, has the answer."""
+        return gateway.stream(self.tenant, user_id, input, **self._call(user_id, session_id))
 
     def continue_run(
         self, run_id: UUID | str, decisions: Sequence[Decision], *, user_id: UserLike | None = None
@@ -61,6 +62,20 @@ class Agent:
 
     async def arun(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:  # noqa: A002
         return await in_thread(self.run, input, user_id=user_id, session_id=session_id)
+
+    async def astream(
+        self,
+        input: Content,
+        *,
+        user_id: UserLike | None = None,
+        session_id: str = "",  # noqa: A002
+    ) -> AsyncIterator[Event]:
+        events = await in_thread(self.stream, input, user_id=user_id, session_id=session_id)
+        try:
+            while event := await in_thread(next, events, None):
+                yield event
+        finally:
+            await in_thread(events.close)  # type: ignore[attr-defined]
 
     async def acontinue_run(
         self, run_id: UUID | str, decisions: Sequence[Decision], *, user_id: UserLike | None = None
@@ -88,3 +103,9 @@ class Agent:
             recall_tool_description=recalls.description if recalls else "",
         )
         return str(persona.pk)
+
+    def _call(self, user_id: UserLike | None, session_id: str) -> _CallOptions:
+        persona, thread_id = self.save(), None
+        if session_id:
+            thread_id = gateway.open_session(self.tenant, user_id, session_id, persona=persona).id
+        return {"thread_id": thread_id, "persona": persona, "own_tools": self.own_tools}

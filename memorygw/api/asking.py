@@ -1,17 +1,23 @@
 """Asking, and what became of it."""
 
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
+from uuid import UUID
 
+from django.http import HttpResponseBase
+from drf_spectacular.types import OpenApiTypes
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
+from memorygw.api.events import event_stream, events_of
 from memorygw.api.fields import QuestionField, ToolsField
 from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.threads import TurnShape, WarningShape
 from memorygw.api.views import GatewayViewSet, Shape, describe, valid
+from memorygw.gateway import Event
 
 
 class PendingCallShape(Shape):
@@ -56,13 +62,8 @@ class Question(serializers.Serializer[Any]):
     persona = serializers.CharField(required=False, max_length=100, help_text="An id or a name, for this call.")
     model = serializers.CharField(required=False, max_length=200)
     metadata = serializers.DictField(required=False)
-    stream = serializers.BooleanField(required=False)
+    stream = serializers.BooleanField(required=False, help_text="Answer with server-sent events.")
     tools = ToolsField(required=False, help_text="The caller's own, as OpenAI's function schemas.")
-
-    def validate_stream(self, value: bool) -> bool:
-        if value:
-            raise ValidationError("Streaming is not available yet.")
-        return value
 
 
 class Verdict(serializers.Serializer[Any]):
@@ -76,15 +77,27 @@ class Verdict(serializers.Serializer[Any]):
 
 class Continuation(serializers.Serializer[Any]):
     decisions = serializers.ListField(child=Verdict(), min_length=1)
+    stream = serializers.BooleanField(required=False, help_text="Answer with server-sent events.")
+
+
+ANSWERS = {(200, "application/json"): AnswerShape, (200, "text/event-stream"): OpenApiTypes.STR}
+
+
+def rendered(event: Event) -> tuple[str, Any]:
+    """The name and the data of an event."""
+    shape = {"run": RunShape, "turn": TurnShape, "done": AnswerShape}.get(event.kind)
+    if shape:
+        return event.kind, shape(event.value).data
+    return event.kind, {"text": event.value} if event.kind == "delta" else asdict(event.value)
 
 
 class AskViewSet(GatewayViewSet):
-    @describe("ask", request=Question, responses=AnswerShape, parameters=[PARAMETER])
-    def ask(self, request: Request, thread_id: str) -> Response:
+    @describe("ask", request=Question, responses=ANSWERS, parameters=[PARAMETER])
+    def ask(self, request: Request, thread_id: str) -> HttpResponseBase:
         return self._ask(thread_id)
 
-    @describe("ask_anew", request=Question, responses=AnswerShape, parameters=[PARAMETER])
-    def ask_anew(self, request: Request) -> Response:
+    @describe("ask_anew", request=Question, responses=ANSWERS, parameters=[PARAMETER])
+    def ask_anew(self, request: Request) -> HttpResponseBase:
         """In a new thread."""
         return self._ask(None)
 
@@ -92,31 +105,37 @@ class AskViewSet(GatewayViewSet):
     def run(self, request: Request, run_id: str) -> Response:
         return Response(RunShape(gateway.get_run(*self.caller, run_id)).data)
 
-    @describe("continue_run", request=Continuation, responses=AnswerShape, parameters=[PARAMETER])
-    def continue_run(self, request: Request, run_id: str) -> Response:
+    @describe("continue_run", request=Continuation, responses=ANSWERS, parameters=[PARAMETER])
+    def continue_run(self, request: Request, run_id: str) -> HttpResponseBase:
         """One decision for each call that the run waits for."""
-        verdicts = valid(Continuation, request.data)["decisions"]
-        decisions = [gateway.Decision(**verdict) for verdict in verdicts]
-        answer = once(
-            request,
-            self.caller,
-            lambda turn_id: gateway.continue_run(*self.caller, run_id, decisions, first_turn_id=turn_id),
+        body = valid(Continuation, request.data)
+        decisions = [gateway.Decision(**verdict) for verdict in body["decisions"]]
+        go_on = gateway.stream_continued if body.get("stream") else gateway.continue_run
+        return self._answer(
+            bool(body.get("stream")),
+            lambda turn_id: go_on(*self.caller, run_id, decisions, first_turn_id=turn_id),
             lambda turn_id: gateway.answer_again(*self.caller, run_id, first_turn_id=turn_id),
         )
-        return Response(AnswerShape(answer).data)
 
     @describe("cancel_run", request=None, responses=RunShape)
     def cancel_run(self, request: Request, run_id: str) -> Response:
         return Response(RunShape(gateway.cancel_run(*self.caller, run_id)).data)
 
-    def _ask(self, thread_id: str | None) -> Response:
+    def _ask(self, thread_id: str | None) -> HttpResponseBase:
         question = valid(Question, self.request.data)
-        question.pop("stream", None)
-        content = question.pop("content")
-        answer = once(
-            self.request,
-            self.caller,
-            lambda run_id: gateway.ask(*self.caller, content, thread_id=thread_id, run_id=run_id, **question),
+        streams, content = question.pop("stream", False), question.pop("content")
+        ask = gateway.stream if streams else gateway.ask
+        return self._answer(
+            streams,
+            lambda run_id: ask(*self.caller, content, thread_id=thread_id, run_id=run_id, **question),
             lambda run_id: gateway.answer_again(*self.caller, run_id),
         )
+
+    def _answer(
+        self, streams: bool, make: Callable[[UUID], Any], again: Callable[[UUID], gateway.Answer]
+    ) -> HttpResponseBase:
+        answer = once(self.request, self.caller, make, again)
+        if streams:
+            events = events_of(answer) if isinstance(answer, gateway.Answer) else answer
+            return event_stream(events, rendered)
         return Response(AnswerShape(answer).data)

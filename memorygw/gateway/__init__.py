@@ -15,6 +15,8 @@ from memorygw.gateway.asking import (
     get_context,
     get_run,
     list_tools,
+    stream,
+    stream_continued,
 )
 from memorygw.gateway.conversations import (
     MAX_APPENDED_TURNS,
@@ -89,7 +91,7 @@ from memorygw.gateway.voice import (
     has_voice_batch,
     open_voice_session,
 )
-from memorygw.running import Answer, Decision
+from memorygw.running import Answer, Decision, Event, ToolEvent
 
 __all__ = [
     "FACT_KINDS",
@@ -103,11 +105,13 @@ __all__ = [
     "VOICE_ROLES",
     "Answer",
     "Decision",
+    "Event",
     "Lease",
     "PersonaChanges",
     "PersonaOptions",
     "TenantChanges",
     "TenantLike",
+    "ToolEvent",
     "UserLike",
     "UserToken",
     "acquire_lease",
@@ -169,6 +173,8 @@ __all__ = [
     "save_persona",
     "search_memories",
     "set_persona_fact",
+    "stream",
+    "stream_continued",
     "tenant_id",
     "update_persona",
     "update_tenant",

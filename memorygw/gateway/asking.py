@@ -1,8 +1,8 @@
 """Asking, what became of it, and the tools a model may call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from memorygw import answering
@@ -19,11 +19,26 @@ from memorygw.gateway.arguments import (
     user_or_nobody,
     uuid_of,
 )
-from memorygw.ids import new_id
 from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
-from memorygw.running import Answer, Decision
+from memorygw.running import Answer, Decision, Event
 from memorygw.tools import Tool, Toolbox, ToolCaller, call_memory_tool, memory_tools, schemas_problem
 from threads.turns import Content, content_problem
+
+
+class CallOptions(TypedDict, total=False):
+    """What `ask` takes beside content and thread.
+
+    ``tools`` are the caller's own, in OpenAI's shape: when the model calls one, or a tool that needs approval, the
+    answer is None and `continue_run` goes on. ``own_tools`` run here, for this call alone. ``run_id``: the id that the
+    run gets.
+    """
+
+    persona: str
+    model: str
+    metadata: dict[str, Any]
+    tools: Sequence[dict[str, Any]]
+    own_tools: Sequence[Tool]
+    run_id: UUID
 
 
 def ask(
@@ -32,42 +47,60 @@ def ask(
     content: Content,
     *,
     thread_id: UUID | str | None = None,
-    persona: str = "",
-    model: str = "",
-    metadata: dict[str, Any] | None = None,
-    tools: Sequence[dict[str, Any]] = (),
-    own_tools: Sequence[Tool] = (),
-    run_id: UUID | None = None,
+    **options: Unpack[CallOptions],
 ) -> Answer:
     """Store the user's turn, have the model answer it with what memory knows, store the answer; learning follows later.
 
-    Without a thread a new one is made. Without a user (None) nobody is known, and nothing is learned. ``tools`` are the
-    caller's own, in OpenAI's shape: when the model calls one, or a tool that needs approval, the answer is None and
-    `continue_run` goes on. ``own_tools`` run here, for this call alone. ``run_id``: the id that the run gets.
+    Without a thread a new one is made. Without a user (None) nobody is known, and nothing is learned.
 
     Raises `ThreadNotFoundError`, `ThreadBusyError` and its kin (409, nothing stored), `ContextTooLargeError` (nothing
     stored), `ModelFailedError` (the user's turn stays), `LeaseLostError` (the answer came after another call had taken
     the thread), `RunCancelledError`. Must not be called inside a transaction: RuntimeError.
     """
+    return answering.ask(_call(tenant, user_id, content, thread_id, options))
+
+
+def stream(
+    tenant: TenantLike,
+    user_id: UserLike | None,
+    content: Content,
+    *,
+    thread_id: UUID | str | None = None,
+    **options: Unpack[CallOptions],
+) -> Iterator[Event]:
+    """The same, told as it happens; the last event, ``done``, has the `Answer`.
+
+    Raises what `ask` does, at once or in the middle. Closing the iterator ends the run: what the model has said by then
+    is kept as an interrupted turn, and the thread is free (K17).
+    """
+    return answering.stream(_call(tenant, user_id, content, thread_id, options, streams=True))
+
+
+def _call(
+    tenant: TenantLike,
+    user_id: UserLike | None,
+    content: Content,
+    thread_id: UUID | str | None,
+    options: CallOptions,
+    *,
+    streams: bool = False,
+) -> answering.Call:
+    """The call, checked. Raises `InvalidError`."""
+    tools = options.get("tools", ())
     if problem := content_problem(content):
         raise InvalidError(fields={"content": [problem]})
     if problem := schemas_problem(tools):
         raise InvalidError(fields={"tools": [problem]})
-    for field, value in {"content": content, "model": model, "metadata": metadata, "tools": list(tools)}.items():
+    said = {"content": content, "tools": list(tools)} | {name: options.get(name) for name in ("model", "metadata")}
+    for field, value in said.items():
         refuse_unstorable(field, value)
-    return answering.ask(
-        answering.Call(
-            tenant_id=tenant_id(tenant),
-            user_id=user_or_nobody(user_id),
-            content=content,
-            thread_id=thread_uuid(thread_id) if thread_id is not None else None,
-            persona=persona,
-            model=model,
-            metadata=metadata or {},
-            tools=tools,
-            own_tools=own_tools,
-            run_id=run_id or new_id(),
-        )
+    return answering.Call(
+        tenant_id=tenant_id(tenant),
+        user_id=user_or_nobody(user_id),
+        content=content,
+        thread_id=thread_uuid(thread_id) if thread_id is not None else None,
+        streams=streams,
+        **options,
     )
 
 
@@ -90,6 +123,24 @@ def continue_run(
         refuse_unstorable(f"decisions[{index}]", asdict(decision))
     run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
     return answering.continue_run(
+        tenant_id(tenant), user, run_pk, decisions, own_tools=own_tools, first_turn_id=first_turn_id
+    )
+
+
+def stream_continued(
+    tenant: TenantLike,
+    user_id: UserLike | None,
+    run_id: UUID | str,
+    decisions: Sequence[Decision],
+    *,
+    own_tools: Sequence[Tool] = (),
+    first_turn_id: UUID | None = None,
+) -> Iterator[Event]:
+    """`continue_run`, told as it happens, as by `stream`."""
+    for index, decision in enumerate(decisions):
+        refuse_unstorable(f"decisions[{index}]", asdict(decision))
+    run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
+    return answering.stream_continued(
         tenant_id(tenant), user, run_pk, decisions, own_tools=own_tools, first_turn_id=first_turn_id
     )
 

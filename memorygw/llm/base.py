@@ -1,6 +1,6 @@
 """The seam between memorygw and a model: one request type, one result type, one method."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -50,4 +50,11 @@ class LLMClient(Protocol):
 
     def complete(self, request: CompletionRequest) -> Completion:
         """Ask and wait. Raises `ModelFailedError` after its own retries; never lets another error out."""
+        ...
+
+    def stream(self, request: CompletionRequest) -> Generator[str | Completion | None, None, None]:
+        """Ask, and give text as it comes, the whole completion last; None now and then while nothing comes.
+
+        Raises as `complete`, also in the middle. Closing the iterator gives the request up.
+        """
         ...

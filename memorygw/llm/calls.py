@@ -1,8 +1,8 @@
 """The one way to a model: no connection held meanwhile, and a row that says what it cost."""
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
 from uuid import UUID, uuid4
@@ -54,6 +54,22 @@ def call_model(
     return _storable(completion)
 
 
+def stream_model(
+    request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID, run_id: UUID
+) -> Generator[str | Completion | None, None, None]:
+    """The same for a chat, as `LLMClient.stream` gives it."""
+    client: LLMClient = component("LLM_CLIENT")
+    call = ModelCall(
+        tenant_id=tenant_id, thread_id=thread_id, run_id=run_id, kind=request.kind, model=request.model[:200]
+    )
+    with recorded(call), closing(client.stream(request)) as items:
+        for item in items:
+            if isinstance(item, Completion):
+                call.prompt_tokens, call.completion_tokens = item.prompt_tokens, item.completion_tokens
+                item = _storable(item)
+            yield clean(item) if isinstance(item, str) else item
+
+
 @contextmanager
 def recorded(call: ModelCall) -> Iterator[None]:
     """Around a request to a model: no connection is held meanwhile; the row keeps how it ended and how long it took.
@@ -67,6 +83,9 @@ def recorded(call: ModelCall) -> Iterator[None]:
         call.outcome = ModelCall.OK
     except ModelFailedError as error:
         call.outcome = error.reason
+        raise
+    except GeneratorExit:
+        call.outcome = "given_up"
         raise
     finally:
         call.latency_ms = int((time.monotonic() - started) * 1000)

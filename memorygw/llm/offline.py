@@ -5,7 +5,7 @@ development when nothing is configured; never in place of a model that fails.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -49,6 +49,12 @@ class OfflineClient:
             content = _answer(request)
         sent = sum(len(str(message["content"]).split()) for message in request.messages)
         return Completion(content=content, model="offline", prompt_tokens=sent, completion_tokens=len(content.split()))
+
+    def stream(self, request: CompletionRequest) -> Generator[str | Completion | None, None, None]:
+        """Word by word."""
+        completion = self.complete(request)
+        yield from regex.findall(r"\S+\s*", completion.content or "")
+        yield completion
 
 
 def _said(prompt: str, role: str) -> list[str]:

@@ -3,8 +3,9 @@
 import json
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import Any
 
 import openai
@@ -14,6 +15,7 @@ from openai.types.chat import ChatCompletion
 from memorygw.conf import conf
 from memorygw.exceptions import ModelFailedError
 from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.llm.streams import Assembly, StreamReader, token_count
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
 _OPTIONAL: dict[str, str | None] = {
@@ -23,6 +25,7 @@ _OPTIONAL: dict[str, str | None] = {
     "max_tokens": None,
     "tools": None,
     "tool_choice": None,
+    "stream_options": None,
 }
 
 
@@ -74,15 +77,28 @@ class OpenAIClient:
 
     def complete(self, request: CompletionRequest) -> Completion:
         with as_model_failures():
-            while True:
-                parameters = self._parameters(request)
-                try:
-                    return _completion(self._client.chat.completions.create(**parameters))
-                except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-                    if not self._remember_refusal(request, parameters, error):
-                        raise
+            return _completion(self._create(request))
 
-    def _parameters(self, request: CompletionRequest) -> dict[str, Any]:
+    def stream(self, request: CompletionRequest) -> Generator[str | Completion | None, None, None]:
+        with as_model_failures(), closing(StreamReader(partial(self._create, request, stream=True))) as chunks:
+            assembly = Assembly()
+            for chunk in chunks:
+                text = None if chunk is None else assembly.add(chunk)
+                if text != "":
+                    yield text
+            yield assembly.completion()
+
+    def _create(self, request: CompletionRequest, *, stream: bool = False) -> Any:
+        """The reply, or the stream of one; parameters that the model refuses are left out."""
+        while True:
+            parameters = self._parameters(request, stream=stream)
+            try:
+                return self._client.chat.completions.create(**parameters)
+            except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
+                if not self._remember_refusal(request, parameters, error):
+                    raise
+
+    def _parameters(self, request: CompletionRequest, *, stream: bool) -> dict[str, Any]:
         refused = self._refused.get(request.model, set())
         optional: dict[str, Any] = {
             "temperature": request.temperature,
@@ -90,6 +106,8 @@ class OpenAIClient:
             "max_completion_tokens": request.max_output_tokens,
             "tools": list(request.tools) or None,
             "tool_choice": request.tool_choice,
+            "stream": stream or None,
+            "stream_options": {"include_usage": True} if stream else None,
         }
         for name, instead in _OPTIONAL.items():
             if name in refused and not (name == "tools" and request.needs_tools):
@@ -138,8 +156,8 @@ def _completion(reply: object) -> Completion:
         tool_calls=_calls(getattr(message, "tool_calls", None)),
         finish_reason=str(choice.finish_reason or "stop"),
         model=str(reply.model or ""),
-        prompt_tokens=_count(usage and usage.prompt_tokens),
-        completion_tokens=_count(usage and usage.completion_tokens),
+        prompt_tokens=token_count(usage and usage.prompt_tokens),
+        completion_tokens=token_count(usage and usage.completion_tokens),
     )
 
 
@@ -154,7 +172,3 @@ def _calls(calls: object) -> list[dict[str, Any]]:
         function = {"name": name, "arguments": arguments}
         found.append({"id": str(getattr(call, "id", None) or ""), "type": "function", "function": function})
     return found
-
-
-def _count(value: object) -> int:
-    return value if isinstance(value, int) and 0 <= value < 2**31 else 0

@@ -1,5 +1,6 @@
 """An agent that remembers its users, as a developer uses it."""
 
+import asyncio
 import json
 
 import pytest
@@ -41,3 +42,35 @@ def test_without_a_user_nothing_is_told_and_nothing_is_learned(
     learn()
     assert model.requests_for("cheap") == []
     assert len(model.requests_for("main")[-1].messages) == 3
+
+
+@pytest.mark.rows("A3")
+def test_a_stream_learns_and_is_told_as_a_run(tenant: Tenant, model: ScriptedModelServer) -> None:
+    agent = Agent(name="Assistant", model="main", user_memory=UserMemory(model="cheap", tenant=tenant))
+    model.reply(json.dumps(["Lives in Mumbai"]), model="cheap")
+    list(agent.stream("I live in Mumbai.", user_id="ada", session_id="one"))
+    learn()
+    model.stream("You ", "do.", model="main")
+    events = list(agent.stream("Where do I live?", user_id="ada", session_id="two"))
+    assert [event.value for event in events if event.kind == "delta"] == ["You ", "do."]
+    assert "Lives in Mumbai" in model.requests_for("main")[-1].system
+
+
+def test_an_async_stream_is_the_same_and_ends_when_it_is_left(tenant: Tenant, model: ScriptedModelServer) -> None:
+    agent = Agent(name="Assistant", model="main", tenant=tenant)
+
+    async def listen(pieces: int) -> list[str]:
+        heard: list[str] = []
+        events = agent.astream("Hello", user_id="ada")
+        async for event in events:
+            heard += [event.value] if event.kind == "delta" else []
+            if len(heard) == pieces:
+                break
+        await events.aclose()  # type: ignore[attr-defined]
+        return heard
+
+    model.stream("One ", "two", model="main")
+    assert asyncio.run(listen(99)) == ["One ", "two"]
+    model.stream("One ", 30, "two", model="main")
+    assert asyncio.run(listen(1)) == ["One "]
+    model.wait_until_given_up()

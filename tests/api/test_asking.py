@@ -65,7 +65,7 @@ def test_an_ask_costs_a_fixed_number_of_queries(
         ({"content": [{"type": "text", "text": 5}]}, "content"),
         ({"content": "x", "metadata": "y"}, "metadata"),
         ({"content": "x", "persona": ""}, "persona"),
-        ({"content": "x", "stream": True}, "stream"),
+        ({"content": "x", "stream": "perhaps"}, "stream"),
         ({"content": "x", "tools": [{"type": "function"}]}, "tools"),
     ],
 )
