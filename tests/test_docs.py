@@ -148,6 +148,12 @@ def test_every_page_is_reached_from_the_index() -> None:
     assert linked == {file for file in PAGES if file.is_relative_to(index.parent)} - {index}
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "docs" / "examples").glob("*.py")), ids=lambda file: file.name)
+def test_every_example_is_shown_as_it_is(file: Path) -> None:
+    example = file.read_text(encoding="utf-8")
+    assert any(example in blocks("python", page.read_text(encoding="utf-8")) for page in PAGES)
+
+
 # --- the quickstart
 
 

@@ -41,7 +41,7 @@ class Agent:
         if self.user_memory:
             self.tenant = self.user_memory.tenant
 
-    def run(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:  # noqa: A002
+    def run(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:
         """Answer one message of a user; facts are learned from it afterwards, in the background (A4).
 
         A session keeps its conversation, and is made when there is none of this id (C24); without one every run is a
@@ -50,7 +50,7 @@ class Agent:
         """
         return gateway.ask(self.tenant, user_id, input, **self._call(user_id, session_id))
 
-    def stream(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Iterator[Event]:  # noqa: A002
+    def stream(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Iterator[Event]:
         """The same, told as it happens: ``delta`` events have the text, the last one, ``done``, has the answer."""
         return gateway.stream(self.tenant, user_id, input, **self._call(user_id, session_id))
 
@@ -60,7 +60,7 @@ class Agent:
         """Go on with a run that waits for a person's approval of a tool call."""
         return gateway.continue_run(self.tenant, user_id, run_id, decisions, own_tools=self.own_tools)
 
-    async def arun(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:  # noqa: A002
+    async def arun(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:
         return await in_thread(self.run, input, user_id=user_id, session_id=session_id)
 
     async def astream(
@@ -68,7 +68,7 @@ class Agent:
         input: Content,
         *,
         user_id: UserLike | None = None,
-        session_id: str = "",  # noqa: A002
+        session_id: str = "",
     ) -> AsyncIterator[Event]:
         events = await in_thread(self.stream, input, user_id=user_id, session_id=session_id)
         try:
