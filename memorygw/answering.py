@@ -23,7 +23,8 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
 )
 from memorygw.ids import new_id
-from memorygw.learning import queue_learning
+from memorygw.learning import queue_learning, teaches_facts
+from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
 from memorygw.running import (
     Answer,
@@ -51,7 +52,7 @@ class Call:
     user_id: str
     content: Content
     thread_id: UUID | None = None
-    persona: str = ""
+    persona: str | Persona = ""
     model: str = ""
     metadata: dict[str, Any] = field(default_factory=dict)
     tools: Sequence[dict[str, Any]] = ()
@@ -99,11 +100,12 @@ def continue_run(
     run_id: UUID,
     decisions: Sequence[Decision],
     *,
+    persona: Persona | None = None,
     own_tools: Sequence[Tool] = (),
     first_turn_id: UUID | None = None,
 ) -> Answer:
     """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
-    return run_on(_resumed(tenant_id, user_id, run_id, decisions, own_tools, first_turn_id))
+    return run_on(_resumed(tenant_id, user_id, run_id, decisions, persona, own_tools, first_turn_id))
 
 
 def stream_continued(
@@ -112,11 +114,12 @@ def stream_continued(
     run_id: UUID,
     decisions: Sequence[Decision],
     *,
+    persona: Persona | None = None,
     own_tools: Sequence[Tool] = (),
     first_turn_id: UUID | None = None,
 ) -> Iterator[Event]:
     """The same, told as it happens."""
-    live = _resumed(tenant_id, user_id, run_id, decisions, own_tools, first_turn_id)
+    live = _resumed(tenant_id, user_id, run_id, decisions, persona, own_tools, first_turn_id)
     live.streams = True
     return run_events(live)
 
@@ -126,6 +129,7 @@ def _resumed(
     user_id: str,
     run_id: UUID,
     decisions: Sequence[Decision],
+    persona: Persona | None,
     own_tools: Sequence[Tool],
     first_turn_id: UUID | None,
 ) -> LiveRun:
@@ -136,7 +140,7 @@ def _resumed(
         raise RunNotWaitingError(run_id=run.id)
     _check_decisions(run, decisions)
     thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
-    live = _stored(thread, run, own_tools)
+    live = _stored(thread, run, persona or run.persona, own_tools)
     live.decisions = {decision.tool_call_id: decision for decision in decisions}
     live.next_turn_id = first_turn_id
     store.resume_run(thread, run)
@@ -171,7 +175,9 @@ def append_turns(append: Append) -> list[Any]:
         if thread is None:
             raise ThreadNotFoundError
         store.check_results(thread, append.turns)
-        turns: list[Any] = store.append_turns(thread, append.turns, token=append.lease_token)
+        teaches = teaches_facts(thread.persona)
+        drafts = [replace(turn, teaches_facts=teaches) for turn in append.turns]
+        turns: list[Any] = store.append_turns(thread, drafts, token=append.lease_token)
         if append.turns[-1].role == "assistant":
             queue_learning(thread, thread.persona)
     return turns
@@ -199,7 +205,9 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
     model = model_of(persona, call.model)
     tools = offered_tools(persona, model, call.user_id, client=call.tools, own=call.own_tools)
-    question = TurnDraft(role="user", content=call.content, metadata=call.metadata)
+    question = TurnDraft(
+        role="user", content=call.content, metadata=call.metadata, teaches_facts=teaches_facts(persona)
+    )
     query = ContextQuery(
         tenant_id=call.tenant_id,
         user_id=call.user_id,
@@ -236,15 +244,15 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     )
 
 
-def _stored(thread: Any, run: Any, own_tools: Sequence[Tool] = ()) -> LiveRun:
+def _stored(thread: Any, run: Any, persona: Persona | None, own_tools: Sequence[Tool] = ()) -> LiveRun:
     """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
     used_up = spent(component("THREAD_STORE").get_results(run))
     return LiveRun(
         caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id, counts=used_up),
         thread=thread,
         run=run,
-        persona=run.persona,
-        tools=offered_tools(run.persona, run.model, thread.user_id, client=run.tools, own=own_tools),
+        persona=persona,
+        tools=offered_tools(persona, run.model, thread.user_id, client=run.tools, own=own_tools),
     )
 
 
@@ -257,7 +265,7 @@ def _reopened(thread: Any, run: Any, first_seq: int) -> LiveRun:
     token = store.acquire_lease(thread.tenant_id, thread.id, user_id=thread.user_id)
     try:
         thread = store.get_thread(thread.tenant_id, thread.id)
-        live = _stored(thread, run)
+        live = _stored(thread, run, run.persona)
         live.turns = store.get_turns_between(thread.tenant_id, thread.id, first_seq - 1, thread.turn_count)
         if not store.reopen_run(thread, run, token=token):
             error = LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure)

@@ -15,6 +15,11 @@ from memorygw.text import NOBODY
 from threads.turns import ThreadLike
 
 
+def teaches_facts(persona: Persona | None) -> bool:
+    """Whether facts are ever learned from what is said to this persona now, also once its memory is on again."""
+    return persona is None or persona.memory_enabled
+
+
 def queue_learning(thread: ThreadLike, persona: Persona | None) -> None:
     """Mark what is due in the answer's transaction, and wake a worker when it is committed; nobody's thread teaches no
     facts (A12)."""

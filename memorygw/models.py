@@ -68,6 +68,12 @@ class Persona(models.Model):
     instructions = models.TextField(blank=True, default="", help_text="{memory} marks where memory goes; else the end.")
     model = models.CharField(max_length=100, blank=True, default="")
     cheap_model = models.CharField(max_length=100, blank=True, default="")
+    memory_model = models.CharField(
+        max_length=100,
+        blank=True,
+        default="",
+        help_text="Extracts facts; empty: the setting's, else the cheap one.",
+    )
     working_memory = models.CharField(
         max_length=20,
         blank=True,
@@ -113,6 +119,7 @@ class VoiceSession(LateWork):
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
     user_id = models.CharField(max_length=255, help_text="The external id, exactly as given; * for nobody.")
     persona = models.ForeignKey(Persona, models.SET_NULL, null=True, blank=True, related_name="+")
+    teaches_facts = models.BooleanField(default=True, help_text="False: memory was off when it was opened.")
     batch_count = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     heard_at = models.DateTimeField(db_default=Now(), help_text="When it was opened or its last fragment came.")

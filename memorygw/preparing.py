@@ -42,7 +42,10 @@ class ContextQuery:
     budget_tokens: int | None = None
 
 
-def find_persona(tenant_id: UUID, name_or_id: str) -> Persona:
+def find_persona(tenant_id: UUID, name_or_id: str | Persona) -> Persona:
+    """The tenant's persona; one that is given is taken as it is, whatever its row says by now."""
+    if isinstance(name_or_id, Persona):
+        return name_or_id
     if not is_storable(name_or_id):
         raise PersonaNotFoundError
     personas = Persona.objects.filter(tenant_id=tenant_id)

@@ -23,7 +23,7 @@ from memorygw.exceptions import (
     RunCancelledError,
     ThreadNotFoundError,
 )
-from memorygw.learning import queue_learning
+from memorygw.learning import queue_learning, teaches_facts
 from memorygw.llm.base import Completion, CompletionRequest
 from memorygw.llm.calls import call_model, stream_model
 from memorygw.models import ModelCall, Persona
@@ -205,7 +205,8 @@ def result_room(model: str) -> int:
 
 def _append(live: LiveRun, draft: TurnDraft, *, lease: Literal["renew", "release"] = "renew") -> Any:
     run = live.run
-    draft, live.next_turn_id = replace(draft, id=live.next_turn_id), None
+    draft = replace(draft, id=live.next_turn_id, teaches_facts=teaches_facts(live.persona))
+    live.next_turn_id = None
     [turn] = component("THREAD_STORE").append_turns(
         live.thread, [draft], token=run.lease_token, model=run.model, lease=lease
     )

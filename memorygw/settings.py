@@ -168,7 +168,10 @@ CELERY_BEAT_SCHEDULE = {
 
 SPECTACULAR_SETTINGS = {
     "TITLE": "memorygw",
-    "ENUM_NAME_OVERRIDES": {"MemoryStatusEnum": "memorygw.gateway.STATUSES"},
+    "ENUM_NAME_OVERRIDES": {
+        "MemoryStatusEnum": "memorygw.gateway.STATUSES",
+        "SpeakerEnum": "memorygw.gateway.VOICE_ROLES",
+    },
 }
 
 LOGGING = {

@@ -1,5 +1,6 @@
 """Finding what is due, and doing it: the net under every lost wake-up, and the way to wait for background work."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from usermemory.models import EmbeddingState, ExtractionState
 from usermemory.tasks import embed_facts, extract_facts
 from workingmemory.models import WorkingMemoryState
 from workingmemory.tasks import update_notes
+
+logger = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 _WAKE_AGAIN_SECONDS = 5.0
@@ -62,7 +65,11 @@ def work_off() -> int:
     """Do what is due in this process; how many states were worked on. Others may be at it too: each row is claimed."""
     found = list(due())
     for learner, pk in found:
-        learner.task(str(pk))
+        try:
+            learner.task(str(pk))
+        except Exception:
+            # A defect in one piece of work is no reason to leave the others; its claim runs out, and it is tried again.
+            logger.exception("Late work failed: %s", learner.task.name)
     return len(found)
 
 

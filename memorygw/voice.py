@@ -23,6 +23,7 @@ from memorygw.context import ModelLimits, facts_block, system_prompt
 from memorygw.database import after
 from memorygw.exceptions import VoiceSessionClosedError, VoiceSessionNotFoundError
 from memorygw.ids import new_id
+from memorygw.learning import teaches_facts
 from memorygw.llm.base import Message
 from memorygw.models import Persona, VoiceBatch, VoiceSession
 from memorygw.preparing import ContextQuery, injects, model_of
@@ -54,7 +55,11 @@ def open_session(
 ) -> OpenedSession:
     """Begin a session. See `memorygw.gateway.open_voice_session` for the contract."""
     session = VoiceSession.objects.create(
-        pk=session_id or new_id(), tenant_id=tenant_id, user_id=user_id, persona=persona
+        pk=session_id or new_id(),
+        tenant_id=tenant_id,
+        user_id=user_id,
+        persona=persona,
+        teaches_facts=teaches_facts(persona),
     )
     return OpenedSession(session.pk, instructions_for(session, instructions))
 
@@ -152,15 +157,18 @@ def learn_from_voice(session_id: str) -> None:
 def _learn(session: VoiceSession, token: UUID) -> None:
     """One request for a session that anybody spoke in; none without a user or without text."""
     store, persona = component("USER_MEMORY_STORE"), session.persona
-    learns = session.tenant.memory_extraction_enabled and (persona is None or persona.memory_enabled)
-    if session.user_id == NOBODY or not learns:
+    if session.user_id == NOBODY or not (session.teaches_facts and teaches_facts(persona)):
         VoiceSession.objects.settle(session.pk, token)
+        return
+    if not session.tenant.memory_extraction_enabled:
+        # Read later, if it is switched on again soon.
+        VoiceSession.objects.fail(session.pk, token, "extraction_off")
         return
     watermark = store.watermark(session.tenant_id, session.user_id)
     reading = Reading(
         tenant_id=session.tenant_id,
         owner=Owner.user(session.user_id),
-        transcript=_transcript(session, watermark),
+        transcript=_transcript(session, watermark.cleared_at),
         kind=persona.fact_kind if persona else Fact.Kind.TEXT,
         persona=persona,
     )
@@ -186,8 +194,11 @@ def _transcript(session: VoiceSession, watermark: datetime | None) -> str:
 def _newest(messages: Sequence[Message], model: str) -> Sequence[Message]:
     room = ModelLimits.of(model).prompt_tokens // 2
     for index in range(len(messages) - 1, -1, -1):
-        room -= count_tokens(messages[index]["content"], model)
-        if room < 0:
-            logger.warning("A voice session is too long for the model: %d messages were not read.", index + 1)
-            return messages[index + 1 :]
+        said: str = messages[index]["content"]
+        tokens = count_tokens(said, model)
+        if tokens > room:
+            logger.warning("A voice session is too long for the model: %d messages were not read whole.", index + 1)
+            end = said[len(said) - len(said) * room // tokens :]
+            return [{**messages[index], "content": end}, *messages[index + 1 :]]
+        room -= tokens
     return messages

@@ -107,6 +107,7 @@ class Turn(models.Model):
     tokens_through = models.PositiveBigIntegerField(help_text="The thread's token count up to and with this turn.")
     metadata: "models.JSONField[Any, Any]" = models.JSONField(default=dict, blank=True)
     learnable = models.BooleanField(default=True, help_text="False: stored while memory was off, never learned from.")
+    teaches_facts = models.BooleanField(default=True, help_text="False: notes are made of it, but no facts learned.")
     created_at = models.DateTimeField(db_default=Now(), help_text="The client's clock.")
     stored_at = models.DateTimeField(db_default=Now(), editable=False, help_text="The database's clock.")
 

@@ -74,12 +74,15 @@ class ThreadStore(RunStore):
         return thread
 
     def open_session(self, tenant_id: UUID, user_id: str, session_id: str, *, persona_id: UUID | None = None) -> Thread:
-        """The user's thread of this session id, made with this persona when missing (C24)."""
+        """The user's thread of this session id, made when missing; it is this persona's from now on (C24)."""
         threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
         thread = threads.filter(session_id=session_id).first()
         if thread is None:
             place = {"tenant_id": tenant_id, "user_id": user_id, "session_id": session_id}
             Thread.objects.get_or_create(**place, defaults={"persona_id": persona_id})
+            thread = threads.get(session_id=session_id)
+        if persona_id and thread.persona_id != persona_id:
+            Thread.objects.filter(pk=thread.pk).update(persona_id=persona_id)
             thread = threads.get(session_id=session_id)
         return thread
 
@@ -388,6 +391,7 @@ def _turn(draft: TurnDraft, **place: Any) -> Turn:
         model=draft.model,
         metadata=draft.metadata,
         learnable=draft.learnable,
+        teaches_facts=draft.teaches_facts,
         status=draft.status,
         **place,
     )

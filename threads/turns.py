@@ -36,6 +36,7 @@ class TurnDraft:
     metadata: dict[str, Any] = field(default_factory=dict)
     created_at: datetime | None = None
     learnable: bool = True
+    teaches_facts: bool = True
     status: str = "complete"
     id: UUID | None = None
 

@@ -33,6 +33,25 @@ _SCANNED_THREADS, _SCANNED_ANYWAY, _SCANNED_FACTS, _SCANNED_CONFIDENCE = 20, 50,
 _MASS_DELETES = 3
 
 
+@dataclass(frozen=True)
+class Watermark:
+    """Where a user's record stood before a model was asked; without a record, at the beginning."""
+
+    record_id: UUID | None = None
+    cleared_at: datetime | None = None
+
+    def is_before(self, stored_at: datetime) -> bool:
+        """Whether what was stored then may be learned from."""
+        return self.cleared_at is None or stored_at > self.cleared_at
+
+    def holds(self, tenant_id: UUID, user_id: str) -> bool:
+        """Whether the user has neither cleared their facts since, nor been erased. Locks the record."""
+        if self.record_id is None:
+            return lock_record(tenant_id, user_id).cleared_at is None
+        record = UserMemory.objects.select_for_update().filter(pk=self.record_id, erasing_at__isnull=True).first()
+        return record is not None and record.cleared_at == self.cleared_at
+
+
 @dataclass
 class Merge:
     """What a list of operations did: how many took effect or wait for review, and why the others did nothing."""
@@ -116,9 +135,11 @@ class LearningStore:
             return
         batch = max(BATCH_TURNS // 2 ** (state.attempts - 1), 1) if state.last_error == "reply_cut" else BATCH_TURNS
         through = min(state.answered, state.covered + batch)
-        cleared_at = self.watermark(thread.tenant_id, thread.user_id)
+        watermark = self.watermark(thread.tenant_id, thread.user_id)
         turns = component("THREAD_STORE").get_turns_between(thread.tenant_id, thread.id, state.covered, through)
-        fresh = [turn for turn in turns if turn.learnable and not (cleared_at and turn.stored_at <= cleared_at)]
+        fresh = [
+            turn for turn in turns if turn.learnable and turn.teaches_facts and watermark.is_before(turn.stored_at)
+        ]
         transcript = to_transcript(fresh)
         learns = thread.persona is None or thread.persona.memory_enabled
         reading = Reading(
@@ -130,30 +151,28 @@ class LearningStore:
             thread_id=thread.id,
         )
         proposal = check_evidence(read_for_facts(reading), fresh)
-        self._settle(state, token, through, proposal, cleared_at)
+        self._settle(state, token, through, proposal, watermark)
 
-    def watermark(self, tenant_id: UUID, user_id: str) -> datetime | None:
-        """Until when what was said is not learned from any more. `ErasureRunningError` while the person is erased."""
+    def watermark(self, tenant_id: UUID, user_id: str) -> Watermark:
+        """Where the user's record stands before a model is asked. `ErasureRunningError` while the person is erased."""
         record = UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).first()
         if record and record.erasing_at:
             raise ErasureRunningError
-        return record.cleared_at if record else None
+        return Watermark(record.pk, record.cleared_at) if record else Watermark()
 
     def learn(
-        self, reading: Reading, *, watermark: datetime | None, settle: Callable[[], bool] = lambda: True
+        self, reading: Reading, *, watermark: Watermark, settle: Callable[[], bool] = lambda: True
     ) -> Merge | None:
         """Learn about a user from what is no thread: a list of messages, a voice session.
 
         ``settle`` runs in the transaction that writes the facts, before them; where it says no, or the user has cleared
-        their facts since ``watermark``, nothing is written: None. Raises what `read_for_facts` does, and
+        their facts or was erased since ``watermark``, nothing is written: None. Raises what `read_for_facts` does, and
         `ErasureRunningError`.
         """
         proposal, user_id = read_for_facts(reading), reading.owner.person
         tenant = Tenant.objects.get(pk=reading.tenant_id)
         with transaction.atomic():
-            if not settle():
-                return None
-            if lock_record(reading.tenant_id, user_id).cleared_at != watermark:
+            if not settle() or not watermark.holds(reading.tenant_id, user_id):
                 return None
             review = is_reviewed(TURNS, reading.persona, tenant)
             most = reading.persona.max_facts if reading.persona else reading.max_facts
@@ -166,7 +185,7 @@ class LearningStore:
         token: UUID,
         through: int,
         proposal: Proposal,
-        cleared_at: datetime | None,
+        watermark: Watermark,
     ) -> None:
         """Facts and marker in one transaction, behind the fence: thread first, then the record.
 
@@ -180,14 +199,14 @@ class LearningStore:
             return
         # It may have been deleted while the model was reading.
         thread.persona = fenced.persona
-        record = lock_record(thread.tenant_id, thread.user_id)
+        lock_record(thread.tenant_id, thread.user_id)
         answered = ExtractionState.objects.values_list("answered", flat=True).get(pk=state.pk)
         # The rest of a long thread is for the scanner's next pass: so much at a time, and no more (R85).
         due = self.is_extract_due(through, answered, every=_beat(thread.persona))
         result = {"covered": through, "due_at": Now() if due else None, "scanned_turns": None}
         if not ExtractionState.objects.settle(state.pk, token, **result):
             return
-        if record.cleared_at == cleared_at:
+        if watermark.holds(thread.tenant_id, thread.user_id):
             done = self._merge_learned(state, proposal.operations)
             skipped = proposal.skipped + done.skipped
             logger.info(

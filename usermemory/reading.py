@@ -49,8 +49,8 @@ class Reading:
 
 def memory_model(persona: Persona | None, choice: str = "") -> str:
     """The model that is asked what to remember (C14); empty: there is none."""
-    own = (persona.cheap_model, persona.model) if persona else ("", "")
-    models = (choice, conf.MEMORY_MODEL, own[0], conf.CHEAP_MODEL, own[1], conf.MODEL)
+    own = (persona.memory_model, persona.cheap_model, persona.model) if persona else ("", "", "")
+    models = (choice, own[0], conf.MEMORY_MODEL, own[1], conf.CHEAP_MODEL, own[2], conf.MODEL)
     return next((model for model in models if model), "")
 
 

@@ -11,7 +11,7 @@ from memorygw.conf import conf
 from memorygw.exceptions import ContentChangedError, ErasureRunningError, MemoryNotFoundError, NotPendingError
 from memorygw.models import Persona, Tenant
 from usermemory.models import Fact, FactQuerySet, Owner
-from usermemory.rows import drop_stalest, lock_owner
+from usermemory.rows import drop_stalest, drop_stalest_texts, lock_owner
 
 SCANNER, TURNS, MEMORY_SAVE = "scanner", "turns", "memory_save"
 """Ways in that a review policy may cover: the scanner, learning behind answers, the tool."""
@@ -67,6 +67,7 @@ class ReviewStore:
             fact.save(update_fields=["status", "updated_at"])
             if not deletes:
                 drop_stalest(fact.tenant_id, owner, keep=fact)
+                drop_stalest_texts(fact.tenant_id, owner, _most_texts(fact))
         return fact
 
     def reject(self, fact: Fact, *, content_hash: str = "") -> Fact:
@@ -95,6 +96,12 @@ class ReviewStore:
         except (NotPendingError, MemoryNotFoundError, ErasureRunningError, ContentChangedError):
             return False
         return True
+
+
+def _most_texts(fact: Fact) -> int | None:
+    """The cap of the persona from whose conversation a free text comes."""
+    persona = fact.source_thread.persona if fact.source_thread and not fact.key else None
+    return persona.max_facts if persona else None
 
 
 def _locked(fact: Fact, expected_hash: str) -> Fact:

@@ -94,7 +94,8 @@ def add_texts(tenant_id: UUID, owner: Owner, texts: Sequence[str], source: Sourc
     active = Fact.objects.of(tenant_id, owner).active()
     known = set(active.filter(identity__in=spelt).values_list("identity", flat=True))
     new = [text for same, text in spelt.items() if same not in known][-conf.MAX_FACTS :]
-    columns = {"tenant_id": tenant_id, **asdict(owner), **origin_of(source)}
+    # One time for all, in the precision in which it is looked for: `added_with` finds them by it.
+    columns = {"tenant_id": tenant_id, **asdict(owner), **origin_of(source), "created_at": timezone.now()}
     facts = [Fact(**columns, **content("", text)) for text in new]
     if facts:
         facts[0].pk = first_id

@@ -126,7 +126,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
         Blank ones and those that are known in another spelling are skipped (A37–A44). Above ``most`` free texts those
         that came first go (A17–A20). Raises `FactTooLongError`, `FactRefusedError`.
         """
-        owner, texts = Owner.user(user_id), [checked_text(text) for text in texts if text.strip()]
+        owner, texts = Owner.user(user_id), [checked_text(text) for text in texts if normalize_key(text)]
         with transaction.atomic():
             lock_owner(tenant_id, owner)
             facts = add_texts(tenant_id, owner, texts, source, first_id=first_id or new_id())

@@ -1,21 +1,24 @@
 """An agent: a persona of the gateway that remembers its users (A1–A12)."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypedDict
 from uuid import UUID
 
 from memorygw import gateway
 from memorygw.agents.memory import UserMemory
 from memorygw.agents.threads import in_thread
+from memorygw.conf import conf
+from memorygw.exceptions import InvalidError
 from memorygw.gateway import Answer, Decision, Event, TenantLike, UserLike
-from memorygw.tools import Tool
-from threads.turns import Content
+from memorygw.models import Persona, Tenant
+from memorygw.tools import NAME, Tool
+from threads.turns import Content, content_problem
 
 
 class _CallOptions(TypedDict):
     thread_id: UUID | None
-    persona: str
+    persona: Persona
     own_tools: Sequence[Tool]
 
 
@@ -33,13 +36,19 @@ class Agent:
     model: str = ""
     user_memory: UserMemory | None = None
     tools: Sequence[Tool] = ()
-    tenant: TenantLike = "default"
-    own_tools: list[Tool] = field(init=False, repr=False)
+    tenant: TenantLike | None = None
 
     def __post_init__(self) -> None:
-        self.own_tools = [tool for tool in self.tools if not tool.replaces_injection]
-        if self.user_memory:
-            self.tenant = self.user_memory.tenant
+        names = [tool.name for tool in self.tools]
+        if len(set(names)) < len(names) or not all(NAME.fullmatch(tool.name) for tool in self._own_tools()):
+            raise InvalidError(fields={"tools": ["Every tool needs a name of its own, of letters, digits, _ and -."]})
+        if self.tenant is not None and self.user_memory and self.user_memory.tenant != self.tenant:
+            raise InvalidError(fields={"tenant": ["The agent and its memory belong to two."]})
+
+    @property
+    def owner(self) -> TenantLike:
+        """The tenant it belongs to."""
+        return self.user_memory.tenant if self.user_memory else self.tenant or Tenant.DEFAULT
 
     def run(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:
         """Answer one message of a user; facts are learned from it afterwards, in the background (A4).
@@ -48,17 +57,19 @@ class Agent:
         new conversation. Without a user nothing is told and nothing learned (A12). Raises what `memorygw.gateway.ask`
         does.
         """
-        return gateway.ask(self.tenant, user_id, input, **self._call(user_id, session_id))
+        return gateway.ask(self.owner, user_id, input, **self._call(input, user_id, session_id))
 
     def stream(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Iterator[Event]:
         """The same, told as it happens: ``delta`` events have the text, the last one, ``done``, has the answer."""
-        return gateway.stream(self.tenant, user_id, input, **self._call(user_id, session_id))
+        return gateway.stream(self.owner, user_id, input, **self._call(input, user_id, session_id))
 
     def continue_run(
         self, run_id: UUID | str, decisions: Sequence[Decision], *, user_id: UserLike | None = None
     ) -> Answer:
         """Go on with a run that waits for a person's approval of a tool call."""
-        return gateway.continue_run(self.tenant, user_id, run_id, decisions, own_tools=self.own_tools)
+        return gateway.continue_run(
+            self.owner, user_id, run_id, decisions, persona=self.save(), own_tools=self._own_tools()
+        )
 
     async def arun(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:
         return await in_thread(self.run, input, user_id=user_id, session_id=session_id)
@@ -82,30 +93,40 @@ class Agent:
     ) -> Answer:
         return await in_thread(self.continue_run, run_id, decisions, user_id=user_id)
 
-    def save(self) -> str:
-        """Make the tenant's persona of this name what is said here, if it is not already; its id."""
+    def save(self) -> Persona:
+        """Make the tenant's persona of this name what is said here, if it is not already.
+
+        Whether facts are told and learned is a matter of each run, and an operator's, who may switch it off there.
+        """
         memory = self.user_memory
         recalls = next((tool for tool in self.tools if tool.replaces_injection), None)
-        learns = memory is not None and memory.enabled
         persona = gateway.save_persona(
-            self.tenant,
+            self.owner,
             self.name,
             instructions=self.instructions,
             model=self.model,
-            # C14 asks this one before the setting's: the memory's model, else the agent's own (A14).
-            cheap_model=(memory.model if memory else "") or self.model,
+            memory_model=(memory.model if memory else "") or conf.MEMORY_MODEL or self.model,
             fact_kind="text",
             max_facts=memory.max_facts if memory else None,
-            memory_enabled=learns,
-            memory_injection_enabled=learns,
             memory_tools="recall" if recalls else "none",
             recall_tool_name=recalls.name if recalls else "",
             recall_tool_description=recalls.description if recalls else "",
         )
-        return str(persona.pk)
+        remembers = memory is not None and memory.enabled
+        persona.memory_enabled &= remembers
+        persona.memory_injection_enabled &= remembers
+        return persona
 
-    def _call(self, user_id: UserLike | None, session_id: str) -> _CallOptions:
+    async def asave(self) -> Persona:
+        return await in_thread(self.save)
+
+    def _own_tools(self) -> list[Tool]:
+        return [tool for tool in self.tools if not tool.replaces_injection]
+
+    def _call(self, content: Content, user_id: UserLike | None, session_id: str) -> _CallOptions:
+        if problem := content_problem(content):
+            raise InvalidError(fields={"content": [problem]})
         persona, thread_id = self.save(), None
         if session_id:
-            thread_id = gateway.open_session(self.tenant, user_id, session_id, persona=persona).id
-        return {"thread_id": thread_id, "persona": persona, "own_tools": self.own_tools}
+            thread_id = gateway.open_session(self.owner, user_id, session_id, persona=persona).id
+        return {"thread_id": thread_id, "persona": persona, "own_tools": self._own_tools()}

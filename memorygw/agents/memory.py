@@ -10,7 +10,13 @@ from uuid import UUID
 from memorygw import gateway
 from memorygw.agents.threads import in_thread
 from memorygw.conf import conf
-from memorygw.exceptions import ErasureRunningError, ExtractionError, MemoryNotFoundError, UsageRefusedError
+from memorygw.exceptions import (
+    ErasureRunningError,
+    ExtractionError,
+    InvalidError,
+    MemoryNotFoundError,
+    UsageRefusedError,
+)
 from memorygw.gateway import TenantLike, UserLike
 from memorygw.tools import Tool, recall_tool
 
@@ -42,6 +48,10 @@ class UserMemory:
     max_facts: int | None = None
     enabled: bool = True
     tenant: TenantLike = "default"
+
+    def __post_init__(self) -> None:
+        if self.max_facts is not None and self.max_facts < 1:
+            raise InvalidError(fields={"max_facts": ["At least 1, or None."]})
 
     def get_facts(self, user_id: UserLike) -> list[UserFact]:
         """Everything that is remembered about a user, in the order in which it came."""

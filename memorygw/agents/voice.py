@@ -1,6 +1,7 @@
 """A voice agent: facts go into its instructions when a user connects, and are learned when they hang up (A88–A103)."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -9,6 +10,7 @@ from uuid import UUID
 from memorygw import gateway
 from memorygw.agents.agent import Agent
 from memorygw.agents.threads import in_thread
+from memorygw.exceptions import MemorygwError
 from memorygw.gateway import TenantLike, UserLike
 from memorygw.llm.base import Message
 
@@ -52,7 +54,17 @@ class VoiceConnection:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # What went wrong inside is what its caller wants to know.
+        with suppress(MemorygwError) if error else nullcontext():
+            self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await in_thread(self.__exit__, kind, error, trace)
 
 
 @dataclass(kw_only=True)
@@ -68,8 +80,8 @@ class VoiceAgent(Agent):
         """Begin a conversation with a user, by default the configured one (A90). Without one nothing is told and
         nothing learned."""
         user = self.user_id if user_id is None else user_id
-        session = gateway.open_voice_session(self.tenant, user, persona=self.save())
-        return VoiceConnection(self.tenant, user, session.id, session.instructions)
+        session = gateway.open_voice_session(self.owner, user, persona=self.save())
+        return VoiceConnection(self.owner, user, session.id, session.instructions)
 
     async def aconnect(self, user_id: UserLike | None = None) -> VoiceConnection:
         return await in_thread(self.connect, user_id)

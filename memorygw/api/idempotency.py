@@ -53,7 +53,9 @@ def once(request: Request, caller: tuple[UUID, str], make: Callable[[UUID], T], 
         except NotFoundError:
             if key.done:
                 raise
-        _take_over(key, claim)
+        if not _take_over(key, claim):
+            # The first was done in between.
+            return again(key.pk)
     return _made(key, claim, make)
 
 
@@ -73,11 +75,14 @@ def _open(request: Request, caller: tuple[UUID, str], text: str, claim: UUID) ->
     return key, is_new
 
 
-def _take_over(key: IdempotencyKey, claim: UUID) -> None:
-    """Go on where a first request broke off before it had an effect."""
-    free = IdempotencyKey.objects.filter(pk=key.pk).exclude(claim_expires_at__gt=Now())
-    if not free.update(**_claimed(claim)):
-        raise RequestRunningError
+def _take_over(key: IdempotencyKey, claim: UUID) -> bool:
+    """Go on where a first request broke off before it had an effect; False when it has had one by now."""
+    free = IdempotencyKey.objects.filter(pk=key.pk, done=False).exclude(claim_expires_at__gt=Now())
+    if free.update(**_claimed(claim)):
+        return True
+    if IdempotencyKey.objects.filter(pk=key.pk, done=True).exists():
+        return False
+    raise RequestRunningError
 
 
 def _made(key: IdempotencyKey, claim: UUID, make: Callable[[UUID], T]) -> T:

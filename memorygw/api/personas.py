@@ -33,6 +33,7 @@ class PersonaShape(Shape):
     instructions = serializers.CharField(allow_blank=True)
     model = serializers.CharField(allow_blank=True)
     cheap_model = serializers.CharField(allow_blank=True)
+    memory_model = serializers.CharField(allow_blank=True)
     memory_enabled = serializers.BooleanField()
     memory_injection_enabled = serializers.BooleanField()
     working_memory = serializers.ChoiceField(get_args(Strategy), allow_blank=True)
@@ -62,6 +63,9 @@ class PersonaChange(serializers.Serializer[Any]):
     )
     model = serializers.CharField(required=False, allow_blank=True, help_text="Empty: the setting's.")
     cheap_model = serializers.CharField(required=False, allow_blank=True, help_text="Empty: the setting's.")
+    memory_model = serializers.CharField(
+        required=False, allow_blank=True, help_text="What extracts facts. Empty: the setting's, else the cheap one."
+    )
     memory_enabled = serializers.BooleanField(required=False, help_text="Learn facts from its threads.")
     memory_injection_enabled = serializers.BooleanField(
         required=False, help_text="Give it what is known about the user."

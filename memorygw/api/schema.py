@@ -17,7 +17,10 @@ _OURS = {
     "DESCRIPTION": "A memory gateway for LLM applications.",
     "VERSION": "1",
     "COMPONENT_SPLIT_REQUEST": True,
-    "ENUM_NAME_OVERRIDES": {"MemoryStatusEnum": "memorygw.gateway.STATUSES"},
+    "ENUM_NAME_OVERRIDES": {
+        "MemoryStatusEnum": "memorygw.gateway.STATUSES",
+        "SpeakerEnum": "memorygw.gateway.VOICE_ROLES",
+    },
 }
 # A host's own SPECTACULAR_SETTINGS are about its own API; these three cannot be set this way.
 _NOT_SETTABLE = ("SERVE_", "DEFAULT_GENERATOR_CLASS")

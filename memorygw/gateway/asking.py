@@ -19,6 +19,7 @@ from memorygw.gateway.arguments import (
     user_or_nobody,
     uuid_of,
 )
+from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
 from memorygw.running import Answer, Decision, Event
 from memorygw.tools import Tool, Toolbox, ToolCaller, call_memory_tool, memory_tools, schemas_problem
@@ -33,7 +34,7 @@ class CallOptions(TypedDict, total=False):
     run gets.
     """
 
-    persona: str
+    persona: str | Persona
     model: str
     metadata: dict[str, Any]
     tools: Sequence[dict[str, Any]]
@@ -110,20 +111,21 @@ def continue_run(
     run_id: UUID | str,
     decisions: Sequence[Decision],
     *,
+    persona: Persona | None = None,
     own_tools: Sequence[Tool] = (),
     first_turn_id: UUID | None = None,
 ) -> Answer:
     """Go on with a run that waits: one decision for each pending call, in any order; the calls keep theirs (T119).
 
-    ``own_tools``: those of the `ask`. ``first_turn_id``: the id of the first turn that it stores. Raises
-    `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or decided in the wrong way:
-    nothing happens), and what `ask` raises once the run goes on.
+    ``persona`` and ``own_tools``: those of the `ask`, where they are not stored. ``first_turn_id``: the id of the first
+    turn that it stores. Raises `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or
+    decided in the wrong way: nothing happens), and what `ask` raises once the run goes on.
     """
     for index, decision in enumerate(decisions):
         refuse_unstorable(f"decisions[{index}]", asdict(decision))
     run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
     return answering.continue_run(
-        tenant_id(tenant), user, run_pk, decisions, own_tools=own_tools, first_turn_id=first_turn_id
+        tenant_id(tenant), user, run_pk, decisions, persona=persona, own_tools=own_tools, first_turn_id=first_turn_id
     )
 
 
@@ -133,6 +135,7 @@ def stream_continued(
     run_id: UUID | str,
     decisions: Sequence[Decision],
     *,
+    persona: Persona | None = None,
     own_tools: Sequence[Tool] = (),
     first_turn_id: UUID | None = None,
 ) -> Iterator[Event]:
@@ -141,7 +144,7 @@ def stream_continued(
         refuse_unstorable(f"decisions[{index}]", asdict(decision))
     run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
     return answering.stream_continued(
-        tenant_id(tenant), user, run_pk, decisions, own_tools=own_tools, first_turn_id=first_turn_id
+        tenant_id(tenant), user, run_pk, decisions, persona=persona, own_tools=own_tools, first_turn_id=first_turn_id
     )
 
 

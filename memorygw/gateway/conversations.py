@@ -18,6 +18,7 @@ from memorygw.gateway.arguments import (
     thread_uuid,
     user_or_nobody,
 )
+from memorygw.models import Persona
 from memorygw.preparing import find_persona
 from memorygw.text import is_storable
 from threads.turns import TurnDraft, turn_problem
@@ -46,7 +47,7 @@ def create_thread(
     )
 
 
-def open_session(tenant: TenantLike, user_id: UserLike | None, session_id: str, *, persona: str = "") -> Any:
+def open_session(tenant: TenantLike, user_id: UserLike | None, session_id: str, *, persona: str | Persona = "") -> Any:
     """The thread that a user's agent calls by this name, made when there is none (C24); also by the thread's own id.
 
     Without a user (None) the name is the tenant's.

@@ -7,17 +7,19 @@ from uuid import UUID
 from django.utils import timezone
 
 from memorygw import erasure
-from memorygw.conf import component
+from memorygw.conf import component, conf
 from memorygw.context import facts_block, facts_list
 from memorygw.exceptions import InvalidError, MemoryNotFoundError
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, refuse_unstorable, tenant_id
+from memorygw.models import Tenant
 from memorygw.text import clean
-from threads.turns import Said, to_transcript
+from threads.turns import Said, content_problem, to_transcript
 from usermemory.models import Owner
 from usermemory.reading import Reading
 from usermemory.rows import Source
 
-MAX_ADDED_FACTS = 100
+MAX_ADDED_FACTS = 1_000
+FACT_SOURCES = ("manual", "auto")
 
 
 def get_user_facts(tenant: TenantLike, user_id: UserLike) -> list[Any]:
@@ -49,8 +51,13 @@ def learn_from_messages(
     `UsageRefusedError`, `ErasureRunningError`. Must not be called inside a transaction.
     """
     store, tenant_pk, user = component("USER_MEMORY_STORE"), tenant_id(tenant), external_user_id(user_id)
+    if not (conf.EXTRACTION_ENABLED and Tenant.objects.filter(pk=tenant_pk, memory_extraction_enabled=True).exists()):
+        return
+    # Made before the model is asked: when it is gone afterwards, the person was erased meanwhile.
+    store.open_record(tenant_pk, user)
     watermark = store.watermark(tenant_pk, user)
-    said = (Said(str(message.get("role")), message.get("content"), timezone.now()) for message in messages)
+    usable = (message for message in messages if not content_problem(message.get("content")))
+    said = (Said(str(message.get("role")), message.get("content"), timezone.now()) for message in usable)
     reading = Reading(
         tenant_id=tenant_pk,
         owner=Owner.user(user),
@@ -83,8 +90,10 @@ def add_user_facts(
     ``max_facts``: above so many free texts the oldest go; the setting's cap holds in any case. ``first_id``: the id of
     the first new one. Raises `InvalidError`, `FactTooLongError`, `FactRefusedError`.
     """
-    if len(facts) > MAX_ADDED_FACTS:
-        raise InvalidError(fields={"facts": [f"At most {MAX_ADDED_FACTS}."]})
+    if isinstance(facts, str) or not all(isinstance(fact, str) for fact in facts):
+        raise InvalidError(fields={"facts": ["A list of texts."]})
+    if source not in FACT_SOURCES:
+        raise InvalidError(fields={"source": [f"One of {', '.join(FACT_SOURCES)}."]})
     refuse_unstorable("facts", list(facts))
     added: list[Any] = component("USER_MEMORY_STORE").add_texts(
         tenant_id(tenant), external_user_id(user_id), facts, Source(source), most=max_facts, first_id=first_id

@@ -21,6 +21,7 @@ _MAX_CHARS = {
     "instructions": 100_000,
     "model": 100,
     "cheap_model": 100,
+    "memory_model": 100,
     "memory_tools": 200,
     "recall_tool_description": 1_000,
 }
@@ -34,6 +35,7 @@ class PersonaOptions(TypedDict, total=False):
     instructions: str
     model: str
     cheap_model: str
+    memory_model: str
     working_memory: str
     memory_tools: str
     review_policy: str
@@ -101,17 +103,22 @@ def update_persona(tenant: TenantLike, persona_id: UUID | str, **changes: Unpack
 
 
 def save_persona(tenant: TenantLike, name: str, **options: Unpack[PersonaOptions]) -> Persona:
-    """The tenant's persona of this name with these options: made when missing, changed where it differs."""
-    owner = tenant_id(tenant)
-    persona = Persona.objects.filter(tenant_id=owner, name=name.strip()).first()
+    """The tenant's persona of this name with these options: made when missing, changed where it differs.
+
+    What is returned has them, even if somebody else saves others under this name in the same moment.
+    """
+    owner, values = tenant_id(tenant), _checked({**options, "name": name})
+    persona = Persona.objects.filter(tenant_id=owner, name=values["name"]).first()
     if persona is None:
         try:
             return create_persona(owner, name, **options)
         except PersonaNameTakenError:
-            persona = Persona.objects.get(tenant_id=owner, name=name.strip())
-    values: Mapping[str, Any] = options
-    differs = any(getattr(persona, field) != value for field, value in values.items())
-    return update_persona(owner, persona.pk, **options) if differs else persona
+            persona = Persona.objects.get(tenant_id=owner, name=values["name"])
+    if any(getattr(persona, field) != value for field, value in values.items()):
+        Persona.objects.filter(pk=persona.pk).update(**values, updated_at=Now())
+        for field, value in values.items():
+            setattr(persona, field, value)
+    return persona
 
 
 def delete_persona(tenant: TenantLike, persona_id: UUID | str) -> None:

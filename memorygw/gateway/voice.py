@@ -7,6 +7,7 @@ from memorygw import voice
 from memorygw.exceptions import InvalidError, VoiceSessionNotFoundError
 from memorygw.gateway.arguments import TenantLike, UserLike, refuse_unstorable, tenant_id, user_or_nobody, uuid_of
 from memorygw.llm.base import Message
+from memorygw.models import Persona
 from memorygw.preparing import find_persona
 
 MAX_FRAGMENTS = 10_000
@@ -17,7 +18,7 @@ def open_voice_session(
     tenant: TenantLike,
     user_id: UserLike | None,
     *,
-    persona: str = "",
+    persona: str | Persona = "",
     instructions: str = "",
     session_id: UUID | None = None,
 ) -> voice.OpenedSession:
@@ -57,9 +58,11 @@ def add_voice_fragments(
     """
     if len(fragments) > MAX_FRAGMENTS:
         raise InvalidError(fields={"items": [f"At most {MAX_FRAGMENTS}."]})
-    for index, (role, _) in enumerate(fragments):
+    for index, (role, text) in enumerate(fragments):
         if role not in VOICE_ROLES:
             raise InvalidError(fields={f"items[{index}].role": [f"One of {', '.join(VOICE_ROLES)}."]})
+        if not isinstance(text, str):
+            raise InvalidError(fields={f"items[{index}].text": ["Needs text."]})
     pk = _session_id(session_id)
     return voice.add_fragments(tenant_id(tenant), user_or_nobody(user_id), pk, fragments, batch_id=batch_id)
 

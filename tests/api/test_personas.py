@@ -14,12 +14,14 @@ from threads.models import Run, Thread
 from usermemory.models import Fact, identity
 
 DEFAULTS: dict[str, Any] = {
-    "instructions": "", "model": "", "cheap_model": "", "memory_enabled": True, "memory_injection_enabled": True,
+    "instructions": "", "model": "", "cheap_model": "", "memory_model": "", "memory_enabled": True,
+    "memory_injection_enabled": True,
     "working_memory": "", "memory_tools": "", "review_policy": "", "fact_kind": "keyed", "max_facts": None,
     "recall_tool_name": "", "recall_tool_description": "",
 }  # fmt: skip
 CHOSEN: dict[str, Any] = {
-    "instructions": " Be brief.\n{memory} ", "model": "large", "cheap_model": "tiny", "memory_enabled": False,
+    "instructions": " Be brief.\n{memory} ", "model": "large", "cheap_model": "tiny", "memory_model": "wise",
+    "memory_enabled": False,
     "memory_injection_enabled": False, "working_memory": "SLIDING_WINDOW", "memory_tools": "remember_user_fact",
     "review_policy": "all_model_writes", "fact_kind": "text", "max_facts": 7, "recall_tool_name": "what_I_know",
     "recall_tool_description": "What I know of them.",
