@@ -170,6 +170,7 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "memorygw",
     "ENUM_NAME_OVERRIDES": {
         "MemoryStatusEnum": "memorygw.gateway.STATUSES",
+        "RoleEnum": "threads.turns.ROLES",
         "SpeakerEnum": "memorygw.gateway.VOICE_ROLES",
     },
 }

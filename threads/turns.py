@@ -21,6 +21,7 @@ PART_TYPES = ("text", "image_url", "input_audio", "file", "refusal")
 # What providers charge for a picture or a sound is not in its bytes; a middling flat rate keeps budgets honest (K2).
 _PART_TOKENS = {"image_url": 765, "input_audio": 300, "file": 1_000}
 INSTRUCTION_ROLES = ("system", "developer")
+ROLES = ("user", "assistant", "tool", *INSTRUCTION_ROLES)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ _OURS = {
     "COMPONENT_SPLIT_REQUEST": True,
     "ENUM_NAME_OVERRIDES": {
         "MemoryStatusEnum": "memorygw.gateway.STATUSES",
+        "RoleEnum": "threads.turns.ROLES",
         "SpeakerEnum": "memorygw.gateway.VOICE_ROLES",
     },
 }

@@ -12,7 +12,7 @@ from memorygw.api.fields import ContentField, IdsField, ToolCallsField
 from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.views import GatewayViewSet, Shape, cursors, describe, ids_among, page_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
-from threads.turns import TurnDraft
+from threads.turns import ROLES, TurnDraft
 
 
 class ThreadShape(Shape):
@@ -37,7 +37,7 @@ class ThreadPageShape(Shape):
 class TurnShape(Shape):
     id = serializers.UUIDField()
     seq = serializers.IntegerField()
-    role = serializers.ChoiceField(["user", "assistant", "tool", "system", "developer"])
+    role = serializers.ChoiceField(ROLES)
     content = ContentField(allow_null=True, help_text="Text or a list of parts.")
     tool_calls = serializers.ListField(child=serializers.DictField(), allow_null=True)
     tool_call_id = serializers.CharField(allow_null=True)
@@ -114,7 +114,7 @@ class ThreadDeletion(serializers.Serializer[Any]):
 
 class NewTurn(serializers.Serializer[Any]):
     role = serializers.ChoiceField(
-        ["user", "assistant", "tool", "system", "developer"],
+        ROLES,
         error_messages={"invalid_choice": "One of user, assistant, tool, system, developer."},
     )
     content = ContentField(required=False, allow_null=True, default=None, help_text="Text or a list of parts.")
