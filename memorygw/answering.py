@@ -14,6 +14,7 @@ from django.db import transaction
 from memorygw.conf import component
 from memorygw.exceptions import (
     ContextTooLargeError,
+    HistoryDiffersError,
     InvalidError,
     LeaseLostError,
     ModelFailedError,
@@ -28,6 +29,7 @@ from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
 from memorygw.running import (
     Answer,
+    ClientChat,
     Decision,
     Event,
     LiveRun,
@@ -46,7 +48,10 @@ from threads.turns import Content, TurnDraft
 @dataclass(frozen=True, kw_only=True)
 class Call:
     """What the caller of an ask says. ``tools`` are the caller's own, as schemas, ``own_tools`` those that run here;
-    ``run_id`` is the id that its run gets."""
+    ``run_id`` is the id that its run gets.
+
+    Of a client that keeps the conversation itself come ``chat`` and, instead of content, ``said``: the turns that the
+    thread does not have yet, which may be none. ``history`` is what the thread must be at then."""
 
     tenant_id: UUID
     user_id: str
@@ -59,6 +64,9 @@ class Call:
     own_tools: Sequence[Tool] = ()
     run_id: UUID = field(default_factory=new_id)
     streams: bool = False
+    chat: ClientChat | None = None
+    said: Sequence[TurnDraft] | None = None
+    history: UUID | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,32 +212,46 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     thread = store.get_thread(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
     persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
     model = model_of(persona, call.model)
-    tools = offered_tools(persona, model, call.user_id, client=call.tools, own=call.own_tools)
-    question = TurnDraft(
-        role="user", content=call.content, metadata=call.metadata, teaches_facts=teaches_facts(persona)
+    remembers = call.chat is None or call.chat.remembers
+    tools = offered_tools(
+        persona,
+        model,
+        call.user_id,
+        client=call.tools,
+        own=call.own_tools,
+        remembers=remembers,
+        unattended=call.chat is not None,
     )
+    if call.history and thread and thread.history != call.history:
+        raise HistoryDiffersError
+    asked = [TurnDraft(role="user", content=call.content, metadata=call.metadata)] if call.said is None else call.said
+    said = [replace(turn, learnable=remembers, teaches_facts=teaches_facts(persona)) for turn in asked]
     query = ContextQuery(
         tenant_id=call.tenant_id,
         user_id=call.user_id,
         persona=persona,
         model=model,
         tools=tools,
-        upcoming=question,
+        instructions=call.chat.instructions if call.chat else "",
+        remembers=remembers,
+        upcoming=said[0] if len(said) == 1 and said[0].role == "user" else None,
     )
-    context = read_context(thread, query)
+    # Several turns at once are read from what is stored.
+    context = read_context(thread, query) if query.upcoming else None
     draft = RunDraft(
         id=call.run_id,
         persona_id=persona.pk if persona else None,
         model=model,
         tools=call.tools,
-        memories=[fact.id for fact in context.facts],
-        warnings={warning.code: warning.count for warning in context.warnings},
+        memories=[fact.id for fact in context.facts] if context else [],
+        warnings={warning.code: warning.count for warning in context.warnings} if context else {},
     )
     with transaction.atomic(durable=True):
         if thread is None:
             thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
             token = thread.lease_token
-        [turn] = store.append_turns(thread, [question], token=token, model=model)
+        store.check_results(thread, said)
+        turns = store.append_turns(thread, said, token=token, model=model) if said else []
         run = store.start_run(thread, draft, token=token)
     return LiveRun(
         caller=ToolCaller(call.tenant_id, call.user_id, thread.id, draft.persona_id),
@@ -237,10 +259,11 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
         run=run,
         persona=persona,
         tools=tools,
-        context=replace(context, turns=[*context.turns, turn]),
-        turns=[turn],
+        context=replace(context, turns=[*context.turns, *turns]) if context else None,
+        turns=list(turns),
         open_calls=[],
         streams=call.streams,
+        chat=call.chat,
     )
 
 

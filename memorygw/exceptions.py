@@ -3,6 +3,7 @@
 The docstring of a class is its message; messages never echo an id or anything a client sent.
 """
 
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -204,6 +205,12 @@ class PersonaNameTakenError(MemorygwError):
     code, status = "persona_name_taken", 409
 
 
+class HistoryDiffersError(MemorygwError):
+    """The thread's history is not the one that was sent."""
+
+    code, status = "history_differs", 409
+
+
 class DoubleResultError(MemorygwError):
     """The call has its result already."""
 
@@ -223,16 +230,25 @@ class ContextTooLargeError(MemorygwError):
     user_message = "That message is too long. Please send a shorter one."
 
 
+@dataclass(frozen=True)
+class UpstreamError:
+    """How the model's server refused, in its own words: for a client that speaks its language, never for a log."""
+
+    status: int
+    error: dict[str, Any]
+    retry_after: str = ""
+
+
 class ModelFailedError(MemorygwError):
     """The model did not answer."""
 
     code, status = "model_failed", 502
     user_message = "The model did not answer. Please try again."
 
-    def __init__(self, reason: str = "failed") -> None:
+    def __init__(self, reason: str = "failed", upstream: UpstreamError | None = None) -> None:
         """``reason`` is a code for operators (``timeout``, ``http_500``, …), never the server's words."""
         super().__init__()
-        self.reason = reason
+        self.reason, self.upstream = reason, upstream
 
 
 class UsageRefusedError(ModelFailedError):

@@ -29,8 +29,9 @@ from workingmemory.memory import Window
 @dataclass(frozen=True, kw_only=True)
 class ContextQuery:
     """What a context is read for: the user, the model, the tools that it is offered, and the user turn about to be
-    stored, if there is one. Where not all facts fit, those that fit ``about`` best are taken, else that turn.
-    ``budget_tokens`` replaces the history budget after everything has come off it."""
+    stored, if there is one. ``instructions`` are the caller's, behind those of persona and thread; without
+    ``remembers`` neither facts nor notes are told. Where not all facts fit, those that fit ``about`` best are taken,
+    else that turn. ``budget_tokens`` replaces the history budget after everything has come off it."""
 
     tenant_id: UUID
     user_id: str
@@ -38,6 +39,8 @@ class ContextQuery:
     model: str
     tools: Toolbox = field(default_factory=Toolbox)
     upcoming: TurnDraft | None = None
+    instructions: str = ""
+    remembers: bool = True
     about: str = ""
     budget_tokens: int | None = None
 
@@ -72,17 +75,24 @@ def offered_tools(
     *,
     client: Sequence[dict[str, Any]] = (),
     own: Sequence[Tool] = (),
+    remembers: bool = True,
+    unattended: bool = False,
 ) -> Toolbox:
     """What a run offers the model: memory tools as the persona or the setting says, a host's, an agent's ``own``, and
     the ``client``'s, which run at the client's.
 
     A model whose room the memory tools would take a quarter of, or more, is not offered them; nor are those that write
-    where there is no user. `InvalidError` when the client's tools bear a name of ours.
+    where there is no user. Where nobody attends a run, so ``unattended``, none is offered that a person would have to
+    approve. `InvalidError` when the client's tools bear a name of ours; unattended, the client's go before ours.
     """
     memory = [tool for tool in memory_tools(persona) if user_id != NOBODY or tool.replaces_injection]
+    memory = memory if remembers else []
     if 4 * _tokens([tool.schema for tool in memory], model) > ModelLimits.of(model).prompt_tokens:
         memory = []
     here = {tool.name: tool for tool in (*memory, *host_tools(), *own)}
+    if unattended:
+        names = {schema["function"]["name"] for schema in client}
+        here = {name: tool for name, tool in here.items() if not tool.needs_approval and name not in names}
     if taken := [name for schema in client if (name := schema["function"]["name"]) in here]:
         raise InvalidError(fields={"tools": [f"The gateway has a tool of this name: {', '.join(taken)}."]})
     return Toolbox(here, client)
@@ -91,7 +101,7 @@ def offered_tools(
 def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     """Facts, notes, window, and the thread's own instructions where it has some. No model call, no write."""
     persona, model = query.persona, query.model
-    instructions = _instructions(persona, thread)
+    instructions = "\n\n".join(part for part in (_instructions(persona, thread), query.instructions) if part)
     block = _facts_block(query, thread) if injects(query) else facts_block(())
     prompt = system_prompt(model, instructions, block.text)
     tool_tokens = _tokens(query.tools.schemas, model)
@@ -114,7 +124,7 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
 def injects(query: ContextQuery) -> bool:
     """Nothing is told of a person that nobody named, nor what the model can ask a tool for (A12, A84, C6, C9)."""
     wanted = conf.INJECTION_ENABLED and (query.persona is None or query.persona.memory_injection_enabled)
-    return wanted and query.user_id != NOBODY and not query.tools.replaces_injection
+    return wanted and query.remembers and query.user_id != NOBODY and not query.tools.replaces_injection
 
 
 def _facts_block(query: ContextQuery, thread: ThreadLike | None) -> FactsBlock:
@@ -156,9 +166,10 @@ def _window(thread: ThreadLike | None, query: ContextQuery, budget_tokens: int) 
     if thread is None:
         return Window((), budget_tokens, exact=exact)
     memory = component("WORKING_MEMORY_STORE")
+    strategy = memory.strategy(query.persona.working_memory if query.persona else "") if query.remembers else None
     window: Window = memory.load(
         thread,
-        strategy=memory.strategy(query.persona.working_memory if query.persona else ""),
+        strategy=strategy,
         budget_tokens=budget_tokens,
         upcoming_tokens=turn_tokens(query.upcoming, query.model) if query.upcoming else None,
         exact=exact,

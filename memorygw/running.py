@@ -52,7 +52,9 @@ class Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What an ask gives: thread, run, the answer (None: the run waits), every turn that is new, and the cost."""
+    """What an ask gives: thread, run, the answer (None: the run waits), every turn that is new, and the cost.
+
+    ``reply``: what the model's server said last, where that came whole and is at hand."""
 
     thread_id: UUID
     run: Any
@@ -60,6 +62,7 @@ class Answer:
     turns: Sequence[Any]
     usage: dict[str, int]
     warnings: Sequence[ContextWarning]
+    reply: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,22 @@ class Event:
     ``silence`` says that the model says nothing at the moment.
     """
 
-    kind: Literal["run", "turn", "delta", "tool", "silence", "done"]
+    kind: Literal["run", "turn", "delta", "chunk", "tool", "silence", "done"]
     value: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientChat:
+    """A run for a client that keeps the conversation itself: its own tool calls complete the run and go to it.
+
+    ``parameters`` of the model are its own, ``instructions`` those that it sent along; without ``remembers`` memory is
+    neither read nor written. ``passes_chunks``: it gets the model's chunks as they are.
+    """
+
+    parameters: dict[str, Any] = field(default_factory=dict)
+    instructions: str = ""
+    remembers: bool = True
+    passes_chunks: bool = False
 
 
 @dataclass(kw_only=True)
@@ -88,7 +105,8 @@ class LiveRun:
 
     ``open_calls`` are the calls of its last answer that lack a result, None: to be read; without a ``context`` one is
     read before the model is asked; ``next_turn_id`` is given to the next turn it stores. ``streams``: the model is to
-    say its answer in pieces, of which ``text_so_far`` is not stored yet.
+    say its answer in pieces, of which ``text_so_far`` is not stored yet. ``said`` is what it said beside calls of tools
+    that run here: to a client that is one with the answer.
     """
 
     caller: ToolCaller
@@ -104,6 +122,8 @@ class LiveRun:
     next_turn_id: UUID | None = None
     streams: bool = False
     text_so_far: str = ""
+    said: str = ""
+    chat: ClientChat | None = None
 
 
 def run_on(live: LiveRun) -> Answer:
@@ -142,12 +162,16 @@ def _steps(live: LiveRun) -> Generator[Event, None, Answer]:
             return result_of(live.run, live.turns, None)
         completion = yield from _complete(live)
         if not completion.tool_calls:
-            return _settle(live, completion)
-        calls = _append(live, _said(completion))
+            return replace(_settle(live, completion), reply=completion.raw)
+        calls = _append(live, _said(live, completion))
         live.text_so_far = ""
         yield Event("turn", calls)
         live.run.tool_steps += 1
         live.open_calls = list(completion.tool_calls)
+        if live.chat and (theirs := _clients_calls(live, completion)):
+            live.open_calls = [call for call in live.open_calls if call not in theirs]
+            yield from _run_tools(live)
+            return replace(_hand_over(live, calls), reply=completion.raw)
 
 
 def _run_tools(live: LiveRun) -> Generator[Event, None, list[dict[str, Any]]]:
@@ -193,7 +217,8 @@ def _store_result(live: LiveRun, call: dict[str, Any]) -> Any:
 
 
 def _tool_turn(live: LiveRun, call: dict[str, Any], text: str) -> TurnDraft:
-    turn = TurnDraft(role="tool", content=text, tool_call_id=call["id"])
+    is_theirs = live.tools.waits_for(call["function"]["name"]) == "client"
+    turn = TurnDraft(role="tool", content=text, tool_call_id=call["id"], seen="as it is" if is_theirs else None)
     too_long = turn_tokens(turn, live.run.model) > result_room(live.run.model)
     return replace(turn, content="Error: the result is too long for the model.") if too_long else turn
 
@@ -205,7 +230,8 @@ def result_room(model: str) -> int:
 
 def _append(live: LiveRun, draft: TurnDraft, *, lease: Literal["renew", "release"] = "renew") -> Any:
     run = live.run
-    draft = replace(draft, id=live.next_turn_id, teaches_facts=teaches_facts(live.persona))
+    learnable = live.chat is None or live.chat.remembers
+    draft = replace(draft, id=live.next_turn_id, learnable=learnable, teaches_facts=teaches_facts(live.persona))
     live.next_turn_id = None
     [turn] = component("THREAD_STORE").append_turns(
         live.thread, [draft], token=run.lease_token, model=run.model, lease=lease
@@ -229,6 +255,7 @@ def _complete(live: LiveRun) -> Generator[Event, None, Completion]:
         tools=live.tools.schemas,
         tool_choice="none" if last_step and live.tools.schemas else None,
         needs_tools=bool(live.tools.client),
+        extra=_parameters(live, last_step=last_step),
     )
     place = {"tenant_id": live.caller.tenant_id, "thread_id": live.thread.id, "run_id": run.id}
     completion = (yield from _spoken(live, request, place)) if live.streams else call_model(request, **place)
@@ -238,6 +265,12 @@ def _complete(live: LiveRun) -> Generator[Event, None, Completion]:
     if not (calls or (completion.content or "").strip() or completion.refusal):
         raise ModelFailedError("too_many_tool_steps" if completion.tool_calls else "empty")
     return replace(completion, tool_calls=calls)
+
+
+def _parameters(live: LiveRun, *, last_step: bool) -> dict[str, Any]:
+    """The client's own, but that it cannot have tools called for ever."""
+    given = live.chat.parameters if live.chat else {}
+    return {name: value for name, value in given.items() if not (last_step and name == "tool_choice")}
 
 
 def _spoken(live: LiveRun, request: CompletionRequest, place: dict[str, UUID]) -> Generator[Event, None, Completion]:
@@ -250,8 +283,11 @@ def _spoken(live: LiveRun, request: CompletionRequest, place: dict[str, UUID]) -
             elif item is None:
                 yield Event("silence", None)
             else:
-                live.text_so_far += item
-                yield Event("delta", item)
+                live.text_so_far += item.text
+                if live.chat and live.chat.passes_chunks:
+                    yield Event("chunk", item.chunk)
+                elif item.text:
+                    yield Event("delta", item.text)
             if time.monotonic() - renewed > conf.LEASE_SECONDS / 3:
                 _renew_lease(live)
                 renewed = time.monotonic()
@@ -278,6 +314,8 @@ def _read_on(live: LiveRun) -> None:
             persona=live.persona,
             model=live.run.model,
             tools=live.tools,
+            instructions=live.chat.instructions if live.chat else "",
+            remembers=live.chat is None or live.chat.remembers,
         )
         live.context = read_context(live.thread, query)
     elif live.unsent:
@@ -294,18 +332,44 @@ def _read_on(live: LiveRun) -> None:
 def _settle(live: LiveRun, completion: Completion) -> Answer:
     """Store the answer, give the lease back and mark what is to be learned, in one transaction."""
     with transaction.atomic(durable=True):
-        answer = _append(live, _said(completion), lease="release")
+        answer = _append(live, _said(live, completion), lease="release")
         if not component("THREAD_STORE").finish_run(live.run, "completed"):
             raise LeaseLostError
         queue_learning(live.thread, live.persona)
     return result_of(live.run, live.turns, answer)
 
 
-def _said(completion: Completion) -> TurnDraft:
-    calls = list(completion.tool_calls) or None
-    content = completion.content or None if calls else completion.content
+def _hand_over(live: LiveRun, calls: Any) -> Answer:
+    """End a run with calls that are the client's to make: their results come with its next request."""
+    caller, store = live.caller, component("THREAD_STORE")
+    with transaction.atomic(durable=True):
+        store.fence(caller.tenant_id, live.thread.id, caller.user_id)
+        if not store.finish_run(live.run, "completed"):
+            raise LeaseLostError
+        store.release_lease(caller.tenant_id, live.thread.id, live.run.lease_token)
+        queue_learning(live.thread, live.persona)
+    return result_of(live.run, live.turns, calls)
+
+
+def _clients_calls(live: LiveRun, completion: Completion) -> list[dict[str, Any]]:
+    return [call for call in completion.tool_calls if live.tools.waits_for(call["function"]["name"]) == "client"]
+
+
+def _said(live: LiveRun, completion: Completion) -> TurnDraft:
+    """The model's turn. A client sees the text of all steps as one, and no call of a tool that runs here."""
+    calls, theirs = list(completion.tool_calls) or None, _clients_calls(live, completion)
+    live.said += completion.content or ""
+    seen: Any = None
+    if theirs or not calls:
+        seen = {"role": "assistant", "content": live.said, "refusal": completion.refusal, "tool_calls": theirs}
+        live.said = ""
     return TurnDraft(
-        role="assistant", content=content, refusal=completion.refusal, tool_calls=calls, model=completion.model
+        role="assistant",
+        content=completion.content or None if calls else completion.content,
+        refusal=completion.refusal,
+        tool_calls=calls,
+        model=completion.model,
+        seen=seen,
     )
 
 
@@ -316,7 +380,8 @@ def _close(live: LiveRun, error: BaseException) -> None:
     """
     store, run = component("THREAD_STORE"), live.run
     if live.text_so_far.strip():
-        said = TurnDraft(role="assistant", content=live.text_so_far, model=run.model, status="interrupted")
+        seen = {"role": "assistant", "content": live.said + live.text_so_far}
+        said = TurnDraft(role="assistant", content=live.text_so_far, model=run.model, status="interrupted", seen=seen)
         with suppress(LeaseLostError, ThreadNotFoundError):
             _append(live, said)
     code = error.reason if isinstance(error, ModelFailedError) else getattr(error, "code", "interrupted")

@@ -54,6 +54,9 @@ class Thread(models.Model):
     instructions_seq = models.PositiveIntegerField(
         null=True, blank=True, editable=False, help_text="The latest turn of role system or developer."
     )
+    history = models.UUIDField(
+        null=True, editable=False, help_text="Digest of what a client has seen, from the first turn to the last."
+    )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
     updated_at = models.DateTimeField(db_default=Now(), editable=False)
     deleted_at = models.DateTimeField(null=True, blank=True, help_text="Set by a host: the thread reads as gone.")
@@ -104,6 +107,9 @@ class Turn(models.Model):
     model = models.CharField(max_length=200, blank=True, default="", help_text="The model that answered.")
     status = models.CharField(max_length=12, choices=Status, default=Status.COMPLETE)
     token_count = models.PositiveIntegerField(default=0, help_text="Content and calls, without per-message overhead.")
+    history = models.UUIDField(
+        null=True, editable=False, help_text="The thread's, up to and with this turn; empty: no client sees it."
+    )
     tokens_through = models.PositiveBigIntegerField(help_text="The thread's token count up to and with this turn.")
     metadata: "models.JSONField[Any, Any]" = models.JSONField(default=dict, blank=True)
     learnable = models.BooleanField(default=True, help_text="False: stored while memory was off, never learned from.")
@@ -117,6 +123,7 @@ class Turn(models.Model):
         # A window that holds N tokens is one range of this index, however long the thread is.
         indexes = [
             models.Index(fields=["thread", "tokens_through"], name="turn_by_tokens_through"),
+            models.Index(fields=["history"], condition=Q(history__isnull=False), name="turn_by_history"),
             # The few turns that call a tool or answer a call: what a new result is checked against.
             models.Index(
                 fields=["thread", "seq"],

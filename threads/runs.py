@@ -60,6 +60,10 @@ class RunStore:
             raise RunNotFoundError
         return run
 
+    def get_run_at(self, thread: Thread, seq: int) -> Run | None:
+        """The run whose answer is the turn of this number, if any."""
+        return Run.objects.filter(thread_id=thread.pk, first_seq__lte=seq, last_seq__gte=seq).order_by("-pk").first()
+
     def waiting_run_id(self, thread_id: UUID) -> UUID | None:
         waiting = Run.objects.filter(thread_id=thread_id, status=Run.Status.AWAITING_HUMAN)
         return waiting.values_list("pk", flat=True).first()

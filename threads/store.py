@@ -29,9 +29,10 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.paging import Page, newest_first
+from threads.history import begin, follow
 from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.runs import RunStore
-from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, turn_tokens
+from threads.turns import INSTRUCTION_ROLES, TurnDraft, open_on_user, seen_messages, turn_tokens
 
 _SPARE_TURNS = 16
 _NEAR_TURNS = 500
@@ -85,6 +86,18 @@ class ThreadStore(RunStore):
             Thread.objects.filter(pk=thread.pk).update(persona_id=persona_id)
             thread = threads.get(session_id=session_id)
         return thread
+
+    def find_history(self, tenant_id: UUID, user_id: str, history: UUID) -> Thread | None:
+        """The user's newest thread of which a client has seen exactly this, and nothing behind it."""
+        threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
+        # By the turn's index: the thread's row is written with every turn, and another index on it would slow that.
+        return threads.filter(turns__history=history, history=history).order_by("-updated_at").first()
+
+    def find_seen(self, tenant_id: UUID, user_id: str, history: UUID) -> Turn | None:
+        """The newest turn up to which a client has seen this of a thread of the user's."""
+        turns = Turn.objects.filter(history=history, thread__deleted_at__isnull=True)
+        mine = turns.filter(thread__tenant_id=tenant_id, thread__user_id=user_id)
+        return mine.select_related("thread").order_by("-stored_at").first()
 
     def list_threads(
         self,
@@ -190,15 +203,18 @@ class ThreadStore(RunStore):
         """
         costs = [turn_tokens(draft, model) for draft in drafts]
         counted = [0 if draft.role in INSTRUCTION_ROLES else cost for draft, cost in zip(drafts, costs, strict=True)]
+        histories = _histories(thread, drafts)
         with transaction.atomic(savepoint=False):
-            if self._move_counters(thread, drafts, sum(counted), token=token, lease=lease):
+            if self._move_counters(thread, drafts, sum(counted), histories, token=token, lease=lease):
                 seqs = range(thread.turn_count - len(drafts) + 1, thread.turn_count + 1)
                 through = list(accumulate(counted, initial=thread.token_count - sum(counted)))[1:]
-                places = zip(drafts, seqs, costs, through, strict=True)
+                places = zip(drafts, seqs, costs, through, histories, strict=True)
                 return _insert(
                     [
-                        _turn(draft, thread_id=thread.pk, seq=seq, token_count=cost, tokens_through=total)
-                        for draft, seq, cost, total in places
+                        _turn(
+                            draft, thread_id=thread.pk, seq=seq, token_count=cost, tokens_through=total, history=history
+                        )
+                        for draft, seq, cost, total, history in places
                     ]
                 )
         # The lease is lost, or this copy of the thread is old.
@@ -208,7 +224,7 @@ class ThreadStore(RunStore):
         if token is not None and fresh.lease_token != token:
             raise LeaseLostError
         turns = self.append_turns(fresh, drafts, token=token, model=model, lease=lease)
-        thread.turn_count, thread.token_count = fresh.turn_count, fresh.token_count
+        thread.turn_count, thread.token_count, thread.history = fresh.turn_count, fresh.token_count, fresh.history
         thread.instructions_seq = fresh.instructions_seq
         return turns
 
@@ -275,7 +291,14 @@ class ThreadStore(RunStore):
         return users.order_by("-seq").values_list("seq", flat=True).first()
 
     def _move_counters(
-        self, thread: Thread, drafts: Sequence[TurnDraft], tokens: int, *, token: UUID | None, lease: str
+        self,
+        thread: Thread,
+        drafts: Sequence[TurnDraft],
+        tokens: int,
+        histories: Sequence[UUID | None],
+        *,
+        token: UUID | None,
+        lease: str,
     ) -> bool:
         """One conditional UPDATE of the thread's row; whether it held."""
         unmoved = Thread.objects.live(thread.tenant_id).filter(
@@ -287,6 +310,7 @@ class ThreadStore(RunStore):
         counters = {
             "turn_count": thread.turn_count + len(drafts),
             "token_count": thread.token_count + tokens,
+            "history": next((history for history in reversed(histories) if history), thread.history),
         } | ({"instructions_seq": instructions[-1]} if instructions else {})
         leases: dict[str, dict[str, Any]] = {
             "keep": {},
@@ -326,7 +350,9 @@ class ThreadStore(RunStore):
         thread.token_count -= 0 if turn.role in INSTRUCTION_ROLES else turn.token_count
         if thread.instructions_seq == turn.seq:
             thread.instructions_seq = instructions.first()
-        thread.save(update_fields=["turn_count", "token_count", "instructions_seq"])
+        seen = turns.filter(history__isnull=False).order_by("-seq").values_list("history", flat=True)
+        thread.history = seen.first()
+        thread.save(update_fields=["turn_count", "token_count", "instructions_seq", "history"])
         return turn
 
     def check_results(self, thread: Thread, drafts: Sequence[TurnDraft]) -> None:
@@ -371,6 +397,16 @@ class ThreadStore(RunStore):
     def _refuse_leased(self, threads: ThreadQuerySet) -> None:
         if busy := list(threads.leased().values_list("pk", flat=True)):
             raise ThreadBusyError(thread_ids=busy)
+
+
+def _histories(thread: Thread, drafts: Sequence[TurnDraft]) -> list[UUID | None]:
+    """What a client has seen up to and with each of the turns; None for one that it does not see."""
+    history, found = thread.history or begin(thread.tenant_id, thread.user_id), []
+    for draft in drafts:
+        messages = seen_messages(draft)
+        history = follow(history, messages)
+        found.append(history if messages else None)
+    return found
 
 
 def _insert(turns: list[Turn]) -> list[Turn]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from uuid import UUID
 
 from memorygw.llm.base import MAX_CALL_ID_CHARS, Message
@@ -26,7 +26,7 @@ ROLES = ("user", "assistant", "tool", *INSTRUCTION_ROLES)
 
 @dataclass(frozen=True, kw_only=True)
 class TurnDraft:
-    """A turn before it has a place in a thread."""
+    """A turn before it has a place in a thread. ``seen``: what a client gets to see instead of it, None for nothing."""
 
     role: str
     content: Content
@@ -39,6 +39,7 @@ class TurnDraft:
     learnable: bool = True
     teaches_facts: bool = True
     status: str = "complete"
+    seen: Message | Literal["as it is"] | None = "as it is"
     id: UUID | None = None
 
 
@@ -75,6 +76,17 @@ class ThreadLike(Protocol):
 
 
 T = TypeVar("T", bound=TurnLike)
+
+
+def seen_messages(turn: Any) -> list[Message]:
+    """What a client that keeps the conversation itself has of a turn: nothing of instructions, which are its own."""
+    seen: Any = getattr(turn, "seen", "as it is")
+    if turn.role in INSTRUCTION_ROLES or seen is None:
+        return []
+    if seen != "as it is":
+        return [seen]
+    names = ("role", "content", "refusal", "tool_calls", "tool_call_id")
+    return [{name: getattr(turn, name) for name in names}]
 
 
 def turn_problem(turn: TurnDraft) -> tuple[str, str] | None:

@@ -1,6 +1,6 @@
 """Asking, and what became of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any
 from uuid import UUID
@@ -12,7 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
-from memorygw.api.events import event_stream, events_of
+from memorygw.api.errors import envelope, handle
+from memorygw.api.events import event_stream, events_of, line
 from memorygw.api.fields import QuestionField, ToolsField
 from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.threads import TurnShape, WarningShape
@@ -83,12 +84,16 @@ class Continuation(serializers.Serializer[Any]):
 ANSWERS = {(200, "application/json"): AnswerShape, (200, "text/event-stream"): OpenApiTypes.STR}
 
 
-def rendered(event: Event) -> tuple[str, Any]:
-    """The name and the data of an event."""
-    shape = {"run": RunShape, "turn": TurnShape, "done": AnswerShape}.get(event.kind)
-    if shape:
-        return event.kind, shape(event.value).data
-    return event.kind, {"text": event.value} if event.kind == "delta" else asdict(event.value)
+def rendered(event: Event) -> Iterator[bytes]:
+    if shape := {"run": RunShape, "turn": TurnShape, "done": AnswerShape}.get(event.kind):
+        yield line(shape(event.value).data, event.kind)
+    else:
+        yield line({"text": event.value} if event.kind == "delta" else asdict(event.value), event.kind)
+
+
+def failed(error: Exception) -> Iterator[bytes]:
+    response = handle(error, {})
+    yield line(response.data if response else envelope("internal", "Something went wrong."), "error")
 
 
 class AskViewSet(GatewayViewSet):
@@ -137,5 +142,5 @@ class AskViewSet(GatewayViewSet):
         answer = once(self.request, self.caller, make, again)
         if streams:
             events = events_of(answer) if isinstance(answer, gateway.Answer) else answer
-            return event_stream(events, rendered)
+            return event_stream(events, rendered, failed)[0]
         return Response(AnswerShape(answer).data)

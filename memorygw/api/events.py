@@ -9,28 +9,30 @@ from django.db import InterfaceError, OperationalError
 from django.http import StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 
-from memorygw.api.errors import envelope, handle
 from memorygw.exceptions import MemorygwError
 from memorygw.gateway import Answer, Event
 
 logger = logging.getLogger(__name__)
 
-Rendering = Callable[[Event], tuple[str, Any]]
-"""The name and the data of an event."""
+Rendering = Callable[[Event], Iterator[bytes]]
+"""The lines that tell an event."""
 
 _SILENCE = b": nothing yet\n\n"
 
 
-def event_stream(events: Iterator[Event], render: Rendering) -> StreamingHttpResponse:
-    """An answer that is sent as the events happen. What goes wrong before the first is raised, and has its status; what
-    goes wrong later is an ``error`` event. A client that goes away ends the run."""
+def event_stream(
+    events: Iterator[Event], render: Rendering, failed: Callable[[Any], Iterator[bytes]], *, end: bytes = b""
+) -> tuple[StreamingHttpResponse, Any]:
+    """An answer that is sent as the events happen, and the run. What goes wrong before the first event is raised, and
+    has its status; what goes wrong later is told by ``failed``, which gets the body of the error. A client that goes
+    away ends the run."""
     started = cast("Generator[Event]", events)
     first = next(started)
-    response = StreamingHttpResponse(_lines(first, started, render), content_type="text/event-stream")
+    response = StreamingHttpResponse(_lines(first, started, render, failed, end), content_type="text/event-stream")
     response["Cache-Control"] = "no-cache"
     # Proxies of the nginx kind would wait for the end.
     response["X-Accel-Buffering"] = "no"
-    return response
+    return response, first.value
 
 
 def events_of(answer: Answer) -> Iterator[Event]:
@@ -40,19 +42,28 @@ def events_of(answer: Answer) -> Iterator[Event]:
     yield Event("done", answer)
 
 
-def _lines(first: Event, events: "Generator[Event]", render: Rendering) -> Iterator[bytes]:
+def line(data: Any, name: str = "") -> bytes:
+    """One event as the HTML standard writes it."""
+    event = f"event: {name}\n".encode() if name else b""
+    return event + b"data: %s\n\n" % JSONRenderer().render(data)
+
+
+def _lines(
+    first: Event,
+    events: "Generator[Event]",
+    render: Rendering,
+    failed: Callable[[Any], Iterator[bytes]],
+    end: bytes,
+) -> Iterator[bytes]:
     with closing(events):
         try:
-            yield _line(*render(first))
+            yield from render(first)
             for event in events:
-                yield _SILENCE if event.kind == "silence" else _line(*render(event))
+                yield from render(event) if event.kind != "silence" else (_SILENCE,)
         except (MemorygwError, OperationalError, InterfaceError) as error:
-            refusal = handle(error, {})
-            yield _line("error", refusal.data if refusal else {})
-        except Exception:
+            yield from failed(error)
+        except Exception as error:
             logger.exception("A stream broke.")
-            yield _line("error", envelope("internal", "Something went wrong."))
-
-
-def _line(name: str, data: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (name.encode(), JSONRenderer().render(data))
+            yield from failed(error)
+        else:
+            yield end

@@ -8,7 +8,7 @@ from rest_framework import serializers
 from memorygw.llm.base import MAX_CALL_ID_CHARS
 from memorygw.text import MAX_USER_ID_CHARS
 from memorygw.tools import NAME
-from threads.turns import PART_TYPES
+from threads.turns import PART_TYPES, ROLES
 
 _TEXT = {"type": "string"}
 _NOT_BLANK = {"type": "string", "pattern": r"\S"}
@@ -57,6 +57,14 @@ class ToolCallsField(serializers.ListField):
 )
 class ToolsField(serializers.ListField):
     """Tools of the caller's, in OpenAI's shape."""
+
+
+@extend_schema_field(
+    {"type": "array", "items": _object(role={"type": "string", "enum": list(ROLES)}, content=_content(_NOT_BLANK))}
+    | {"minItems": 1}
+)
+class MessagesField(serializers.JSONField):
+    """A conversation in OpenAI's shape."""
 
 
 @extend_schema_field(

@@ -8,6 +8,7 @@ from django.urls import include, path
 
 from memorygw.api import errors, health, schema
 from memorygw.api.asking import AskViewSet
+from memorygw.api.chat import ChatViewSet
 from memorygw.api.facts import FactViewSet
 from memorygw.api.memories import MemoryViewSet, ReviewViewSet
 from memorygw.api.personas import PersonaFactViewSet, PersonaViewSet, TenantViewSet
@@ -69,8 +70,14 @@ api = [
     path("docs", schema.docs, name="docs"),
 ]
 
+openai = [
+    path("chat/completions", view(ChatViewSet, post="create")),
+    path("models", view(ChatViewSet, get="models")),
+]
+
 urlpatterns = [
     path("api/v1/", include(api)),
+    path("v1/", include(openai)),
     path("api/v1/<path:unknown>", errors.unknown_path),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),

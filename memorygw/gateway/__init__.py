@@ -18,6 +18,7 @@ from memorygw.gateway.asking import (
     stream,
     stream_continued,
 )
+from memorygw.gateway.chat import Chat, chat, list_models
 from memorygw.gateway.conversations import (
     MAX_APPENDED_TURNS,
     MAX_TITLE_CHARS,
@@ -104,6 +105,7 @@ __all__ = [
     "STATUSES",
     "VOICE_ROLES",
     "Answer",
+    "Chat",
     "Decision",
     "Event",
     "Lease",
@@ -125,6 +127,7 @@ __all__ = [
     "call_tool",
     "cancel_run",
     "change_memory",
+    "chat",
     "clear_user_facts",
     "close_voice_session",
     "continue_run",
@@ -156,6 +159,7 @@ __all__ = [
     "has_voice_batch",
     "learn_from_messages",
     "list_memories",
+    "list_models",
     "list_pending_memories",
     "list_personas",
     "list_threads",

@@ -1,7 +1,7 @@
 """The seam between memorygw and a model: one request type, one result type, one method."""
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 Message = dict[str, Any]
@@ -15,7 +15,7 @@ class CompletionRequest:
     """One question to a model. ``kind`` is a `ModelCall.Kind`; ``json_schema`` asks for a reply of that shape.
 
     ``tools`` are function schemas, ``tool_choice`` is OpenAI's. A server that knows no tools is asked without them,
-    unless ``needs_tools``.
+    unless ``needs_tools``. ``extra`` is a caller's own, and sent as it is, before all of that.
     """
 
     kind: str
@@ -27,6 +27,7 @@ class CompletionRequest:
     tools: Sequence[dict[str, Any]] = ()
     tool_choice: str | None = None
     needs_tools: bool = False
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class Completion:
     """One reply. ``finish_reason`` is OpenAI's (``stop``, ``length``, …); ``model`` is what the server says it used.
 
     ``tool_calls`` are OpenAI's: each with an id of its own and a function with a name and arguments as JSON text.
+    ``raw`` is the reply as it came, where it came whole.
     """
 
     content: str | None
@@ -43,6 +45,18 @@ class Completion:
     tool_calls: Sequence[dict[str, Any]] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    raw: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a reply: the text it adds, and the chunk of OpenAI's that it came in."""
+
+    text: str
+    chunk: dict[str, Any] = field(default_factory=dict)
+
+
+Stream = Generator[Piece | Completion | None, None, None]
 
 
 class LLMClient(Protocol):
@@ -52,9 +66,13 @@ class LLMClient(Protocol):
         """Ask and wait. Raises `ModelFailedError` after its own retries; never lets another error out."""
         ...
 
-    def stream(self, request: CompletionRequest) -> Generator[str | Completion | None, None, None]:
-        """Ask, and give text as it comes, the whole completion last; None now and then while nothing comes.
+    def stream(self, request: CompletionRequest) -> Stream:
+        """Ask, and give the pieces as they come, the whole completion last; None now and then while nothing comes.
 
         Raises as `complete`, also in the middle. Closing the iterator gives the request up.
         """
+        ...
+
+    def list_models(self) -> list[dict[str, Any]]:
+        """The models there are, in OpenAI's shape. Raises as `complete`."""
         ...

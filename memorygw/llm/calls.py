@@ -1,7 +1,7 @@
 """The one way to a model: no connection held meanwhile, and a row that says what it cost."""
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ import regex
 from memorygw.conf import component
 from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError, UsageRefusedError
-from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient
+from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Stream
 from memorygw.models import ModelCall
 from memorygw.text import clean, cleaned
 
@@ -54,9 +54,7 @@ def call_model(
     return _storable(completion)
 
 
-def stream_model(
-    request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID, run_id: UUID
-) -> Generator[str | Completion | None, None, None]:
+def stream_model(request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID, run_id: UUID) -> Stream:
     """The same for a chat, as `LLMClient.stream` gives it."""
     client: LLMClient = component("LLM_CLIENT")
     call = ModelCall(
@@ -66,8 +64,9 @@ def stream_model(
         for item in items:
             if isinstance(item, Completion):
                 call.prompt_tokens, call.completion_tokens = item.prompt_tokens, item.completion_tokens
-                item = _storable(item)
-            yield clean(item) if isinstance(item, str) else item
+                yield _storable(item)
+            else:
+                yield replace(item, text=clean(item.text)) if item else item
 
 
 @contextmanager

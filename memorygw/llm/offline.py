@@ -5,13 +5,13 @@ development when nothing is configured; never in place of a model that fails.
 """
 
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import regex
 
-from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.llm.base import Completion, CompletionRequest, Piece, Stream
 from memorygw.models import ModelCall
 
 _SPOKEN = regex.compile(r"^\[[^\]]+\] (?P<role>user|assistant): (?P<text>.*)$", regex.MULTILINE)
@@ -50,11 +50,14 @@ class OfflineClient:
         sent = sum(len(str(message["content"]).split()) for message in request.messages)
         return Completion(content=content, model="offline", prompt_tokens=sent, completion_tokens=len(content.split()))
 
-    def stream(self, request: CompletionRequest) -> Generator[str | Completion | None, None, None]:
+    def stream(self, request: CompletionRequest) -> Stream:
         """Word by word."""
         completion = self.complete(request)
-        yield from regex.findall(r"\S+\s*", completion.content or "")
+        yield from map(Piece, regex.findall(r"\S+\s*", completion.content or ""))
         yield completion
+
+    def list_models(self) -> list[dict[str, Any]]:
+        return [{"id": "offline", "object": "model", "created": 0, "owned_by": "memorygw"}]
 
 
 def _said(prompt: str, role: str) -> list[str]:

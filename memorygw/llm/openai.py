@@ -3,7 +3,7 @@
 import json
 import os
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
@@ -13,8 +13,8 @@ import regex
 from openai.types.chat import ChatCompletion
 
 from memorygw.conf import conf
-from memorygw.exceptions import ModelFailedError
-from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.exceptions import ModelFailedError, UpstreamError
+from memorygw.llm.base import Completion, CompletionRequest, Piece, Stream
 from memorygw.llm.streams import Assembly, StreamReader, token_count
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
@@ -46,11 +46,17 @@ def as_model_failures() -> Iterator[None]:
     except openai.APITimeoutError:
         raise ModelFailedError("timeout") from None
     except openai.APIStatusError as error:
-        raise ModelFailedError(f"http_{error.status_code}") from None
+        raise ModelFailedError(f"http_{error.status_code}", _upstream(error)) from None
     except openai.APIConnectionError:
         raise ModelFailedError("unreachable") from None
     except (openai.OpenAIError, ValueError, OverflowError):
         raise ModelFailedError("malformed") from None
+
+
+def _upstream(error: openai.APIStatusError) -> UpstreamError:
+    body = error.body if isinstance(error.body, dict) else {}
+    words = {name: body[name] for name in ("message", "type", "param", "code") if name in body}
+    return UpstreamError(error.status_code, words, error.response.headers.get("Retry-After", ""))
 
 
 class OpenAIClient:
@@ -79,14 +85,16 @@ class OpenAIClient:
         with as_model_failures():
             return _completion(self._create(request))
 
-    def stream(self, request: CompletionRequest) -> Generator[str | Completion | None, None, None]:
+    def stream(self, request: CompletionRequest) -> Stream:
         with as_model_failures(), closing(StreamReader(partial(self._create, request, stream=True))) as chunks:
             assembly = Assembly()
             for chunk in chunks:
-                text = None if chunk is None else assembly.add(chunk)
-                if text != "":
-                    yield text
+                yield None if chunk is None else Piece(assembly.add(chunk), chunk.model_dump(exclude_unset=True))
             yield assembly.completion()
+
+    def list_models(self) -> list[dict[str, Any]]:
+        with as_model_failures():
+            return [model.model_dump(exclude_unset=True) for model in self._client.models.list().data]
 
     def _create(self, request: CompletionRequest, *, stream: bool = False) -> Any:
         """The reply, or the stream of one; parameters that the model refuses are left out."""
@@ -115,7 +123,9 @@ class OpenAIClient:
                 if instead:
                     optional[instead] = value
         wanted = {name: value for name, value in optional.items() if value is not None}
-        return {"model": request.model, "messages": request.messages, **wanted}
+        # What the caller says goes before what we would: it is theirs to know what the model takes.
+        wanted = {name: value for name, value in wanted.items() if name not in request.extra}
+        return {"model": request.model, "messages": request.messages, **wanted, "extra_body": dict(request.extra)}
 
     def _remember_refusal(self, request: CompletionRequest, sent: dict[str, Any], error: openai.APIStatusError) -> bool:
         """Note the optional parameters that the error names; whether asking again makes sense.
@@ -156,6 +166,7 @@ def _completion(reply: object) -> Completion:
         tool_calls=_calls(getattr(message, "tool_calls", None)),
         finish_reason=str(choice.finish_reason or "stop"),
         model=str(reply.model or ""),
+        raw=reply.model_dump(exclude_unset=True),
         prompt_tokens=token_count(usage and usage.prompt_tokens),
         completion_tokens=token_count(usage and usage.completion_tokens),
     )

@@ -60,6 +60,7 @@ NAMES = {
     "tool_call_id": Name(Whose.USER, lambda world: [world.call_id], "call-00000000"),
     "token": LEASE,
     "lease_token": LEASE,
+    "X-Memorygw-Thread": THREAD,
     "session_id": Name(Whose.USER, lambda world: [world.voice_session_id]),
     "memory_id": Name(Whose.USER, lambda world: [world.fact_id]),
     "key": Name(Whose.USER, lambda world: [world.fact_key], "key-00000000"),
@@ -82,6 +83,10 @@ BODIES: dict[str, Any] = {
     "POST /tools/{name}": {"arguments": {"key": None, "value": "tea", "user_id": None}},
     "POST /facts": {"facts": ["Hello"]},
     "POST /voice/sessions/{session_id}/fragments": {"items": [{"role": "user", "text": "Hello"}]},
+    "POST /v1/chat/completions": {
+        "messages": [{"role": "user", "content": "Hello"}],
+        "metadata": {"thread_id": None},
+    },
     "PUT /facts/context": {"value": "Hello"},
 }
 

@@ -26,7 +26,7 @@ RESTRICTED = {
 }
 OPEN_TO_ALL = {f"{PREFIX}/schema", f"{PREFIX}/docs", f"{PREFIX}/{{unknown}}", "/livez", "/readyz"}
 FORBIDDEN = {"error": {"code": "forbidden", "message": "The credential may not do this."}}
-NOT_ALLOWED = {"error": {"code": "method_not_allowed", "message": "The method is not allowed here."}}
+NOT_ALLOWED = {"code": "method_not_allowed", "message": "The method is not allowed here."}
 
 
 @pytest.fixture
@@ -90,4 +90,5 @@ def test_a_probe_lists_nothing(world: World) -> None:
         if operation.method == "HEAD":
             assert (response.status_code, response.content) == (200, b""), operation
         else:
-            assert (response.status_code, response.json()) == (405, NOT_ALLOWED), operation
+            error = {name: response.json()["error"][name] for name in NOT_ALLOWED}
+            assert (response.status_code, error) == (405, NOT_ALLOWED), operation

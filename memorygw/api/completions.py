@@ -1,0 +1,96 @@
+"""Runs in the shape of OpenAI's chat completions: whole, or as chunks. Pure."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from memorygw.gateway import Answer, Event
+
+
+def completion(answer: Answer) -> dict[str, Any]:
+    """A chat completion: the upstream's reply with everything that it had, but for what a client must not see or has to
+    see as one: calls of tools that ran here, text of several steps, the cost of all of them."""
+    raw = answer.reply or _plain(answer)
+    [choice, *_] = raw["choices"]
+    message = {**choice["message"], "content": _text(answer)}
+    calls = _clients_calls(answer)
+    message.pop("tool_calls", None)
+    if calls:
+        message["tool_calls"] = calls
+    reason = "tool_calls" if calls else choice.get("finish_reason") or "stop"
+    return {**raw, "choices": [{**choice, "message": message, "finish_reason": reason}], "usage": _usage(raw, answer)}
+
+
+class Chunks:
+    """The chunks of a run as one stream: text as it comes, calls when it is known whose they are, one end."""
+
+    def __init__(self, *, usage_wanted: bool) -> None:
+        self._usage_wanted = usage_wanted
+        self._head: dict[str, Any] = {}
+        self._role_sent = False
+        self._usage: dict[str, Any] = {}
+
+    def of(self, event: Event) -> Iterator[dict[str, Any]]:
+        """What a client gets to see of an event."""
+        if event.kind == "chunk":
+            yield from self._passed(event.value)
+        elif event.kind == "done":
+            yield from self._end(event.value)
+
+    def _passed(self, chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if not self._head:
+            self._head = {name: value for name, value in chunk.items() if name not in ("choices", "usage")}
+        self._usage = chunk.get("usage") or self._usage
+        choices = chunk.get("choices") or [{}]
+        delta = {name: value for name, value in (choices[0].get("delta") or {}).items() if name != "tool_calls"}
+        if self._role_sent:
+            delta.pop("role", None)
+        if delta and any(value is not None for value in delta.values()):
+            self._role_sent = True
+            rest = {name: value for name, value in choices[0].items() if name != "finish_reason"}
+            yield {**chunk, **self._head, "choices": [{**rest, "delta": delta, "finish_reason": None}]}
+
+    def _end(self, answer: Answer) -> Iterator[dict[str, Any]]:
+        whole = completion(answer)
+        head = self._head or {name: whole[name] for name in ("id", "created", "model")}
+        head = {**head, "object": "chat.completion.chunk"}
+        message, reason = whole["choices"][0]["message"], whole["choices"][0]["finish_reason"]
+        if not self._role_sent:
+            yield {**head, "choices": [_choice({"role": "assistant", "content": message["content"]})]}
+        for index, call in enumerate(message.get("tool_calls", ())):
+            yield {**head, "choices": [_choice({"tool_calls": [{"index": index, **call}]})]}
+        yield {**head, "choices": [_choice({}, reason)]}
+        if self._usage_wanted:
+            yield {**head, "choices": [], "usage": self._usage | whole["usage"]}
+
+
+def _choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+    return {"index": 0, "delta": delta, "finish_reason": finish_reason}
+
+
+def _plain(answer: Answer) -> dict[str, Any]:
+    """For an answer whose reply is not at hand: it was given before, or came in pieces."""
+    return {
+        "id": f"chatcmpl-{answer.answer.id.hex}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": answer.answer.model,
+        "choices": [{"index": 0, "message": {"role": "assistant", "refusal": answer.answer.refusal}}],
+    }
+
+
+def _text(answer: Answer) -> str | None:
+    said = [turn.content for turn in answer.turns if turn.role == "assistant" and turn.content]
+    return "".join(said) or None
+
+
+def _clients_calls(answer: Answer) -> list[dict[str, Any]]:
+    """Calls of the answer that nobody has answered here."""
+    done = {turn.tool_call_id for turn in answer.turns if turn.role == "tool"}
+    return [call for call in answer.answer.tool_calls or () if call["id"] not in done]
+
+
+def _usage(raw: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    prompt, answered = answer.usage.get("prompt_tokens", 0), answer.usage.get("completion_tokens", 0)
+    own = raw.get("usage") or {}
+    return {**own, "prompt_tokens": prompt, "completion_tokens": answered, "total_tokens": prompt + answered}
