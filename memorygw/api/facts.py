@@ -57,7 +57,7 @@ class FactViewSet(GatewayViewSet):
         return Response({"items": FactShape(gateway.get_user_facts(*self.caller), many=True).data})
 
     @describe("add_user_facts", request=FreeTexts, responses={201: AddedFactsShape}, parameters=[PARAMETER])
-    def post(self, request: Request) -> Response:
+    def add(self, request: Request) -> Response:
         """Free texts, for which nobody has to think of a key."""
         body = valid(FreeTexts, request.data)
         added = once(

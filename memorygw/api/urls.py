@@ -43,7 +43,7 @@ api = [
     path("runs/<str:run_id>/cancel", view(AskViewSet, post="cancel_run")),
     path("tools", view(ToolViewSet, get="list")),
     path("tools/<str:name>", view(ToolViewSet, post="call")),
-    path("facts", view(FactViewSet, get="list", post="post", put="put", delete="delete")),
+    path("facts", view(FactViewSet, get="list", post="add", put="put", delete="delete")),
     path("facts/context", view(FactViewSet, get="context", put="put_context", delete="delete_context")),
     path("facts/<path:key>", view(FactViewSet, put="put_key", delete="delete_key")),
     path("memories", view(MemoryViewSet, get="list")),
@@ -78,6 +78,7 @@ openai = [
 urlpatterns = [
     path("api/v1/", include(api)),
     path("v1/", include(openai)),
+    path("v1/<path:unknown>", errors.unknown_path),
     path("api/v1/<path:unknown>", errors.unknown_path),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -20,6 +22,7 @@ from threads.models import Thread, Turn
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "openai_chat.py"
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
 WEATHER: Any = {
     "type": "function",
@@ -352,3 +355,24 @@ def test_a_stream_that_breaks_says_so_and_leaves_the_thread_free(
     client.chat.completions.create(model="main", messages=history)
     assert len(threads()) == 1
     assert json.dumps(said_to(model)) == json.dumps([("user", "Hello"), ("assistant", "One two"), ("user", "Go on")])
+
+
+def test_the_example_runs(
+    client: openai.OpenAI,
+    model: ScriptedModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", str(client.base_url))
+    monkeypatch.setenv("OPENAI_API_KEY", client.api_key)
+    for answer in ("Hi Ada.", "The Mole.", "In Turin."):
+        model.reply(answer, model="gpt-5.4-mini")
+    runpy.run_path(str(EXAMPLE))["client"].close()
+    assert capsys.readouterr().out == "Hi Ada.\nThe Mole.\nIn Turin.\n"
+    assert [len(turns) for turns in threads()] == [4, 2]
+
+
+def test_an_unknown_path_is_told_in_the_envelope(client: openai.OpenAI) -> None:
+    with pytest.raises(openai.NotFoundError) as unknown:
+        client.embeddings.create(model="main", input="Hello")
+    assert unknown.value.code == "not_found"
