@@ -25,20 +25,10 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.learning import queue_learning, teaches_facts
+from memorygw.live import Answer, ClientChat, Decision, Event, LiveRun
 from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
-from memorygw.running import (
-    Answer,
-    ClientChat,
-    Decision,
-    Event,
-    LiveRun,
-    place_of,
-    result_of,
-    result_room,
-    run_events,
-    run_on,
-)
+from memorygw.running import place_of, result_of, result_room, run_events, run_on
 from memorygw.tokens import count_tokens
 from memorygw.tools import Tool, ToolCaller, spent
 from threads.runs import RunDraft

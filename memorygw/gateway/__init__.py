@@ -92,7 +92,7 @@ from memorygw.gateway.voice import (
     has_voice_batch,
     open_voice_session,
 )
-from memorygw.running import Answer, Decision, Event, ToolEvent
+from memorygw.live import Answer, Decision, Event, ToolEvent
 
 __all__ = [
     "FACT_KINDS",

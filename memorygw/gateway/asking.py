@@ -19,9 +19,9 @@ from memorygw.gateway.arguments import (
     user_or_nobody,
     uuid_of,
 )
+from memorygw.live import Answer, Decision, Event
 from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
-from memorygw.running import Answer, Decision, Event
 from memorygw.tools import Tool, Toolbox, ToolCaller, call_memory_tool, memory_tools, schemas_problem
 from threads.turns import Content, content_problem
 

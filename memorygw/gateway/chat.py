@@ -19,7 +19,7 @@ from memorygw.gateway.arguments import (
     tenant_id,
     thread_uuid,
 )
-from memorygw.running import Answer, ClientChat, Event
+from memorygw.live import Answer, ClientChat, Event
 from memorygw.tools import schemas_problem
 from threads.history import begin, follow
 from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, seen_messages, text_of, turn_problem
