@@ -60,6 +60,20 @@ class Call:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Continuation:
+    """What becomes of a waiting run. ``persona`` and ``own_tools`` are those of its call, where they are not stored;
+    ``first_turn_id`` the id of the first turn that it stores."""
+
+    tenant_id: UUID
+    user_id: str
+    run_id: UUID
+    decisions: Sequence[Decision]
+    persona: Persona | None = None
+    own_tools: Sequence[Tool] = ()
+    first_turn_id: UUID | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Append:
     """Turns to store on a thread: under a lease of the caller's, or while nobody holds one."""
 
@@ -92,55 +106,29 @@ def _begin(call: Call) -> LiveRun:
         raise
 
 
-def continue_run(
-    tenant_id: UUID,
-    user_id: str,
-    run_id: UUID,
-    decisions: Sequence[Decision],
-    *,
-    persona: Persona | None = None,
-    own_tools: Sequence[Tool] = (),
-    first_turn_id: UUID | None = None,
-) -> Answer:
+def continue_run(continuation: Continuation) -> Answer:
     """Go on with a waiting run. See `memorygw.gateway.continue_run` for the contract."""
-    return run_on(_resumed(tenant_id, user_id, run_id, decisions, persona, own_tools, first_turn_id))
+    return run_on(_resumed(continuation))
 
 
-def stream_continued(
-    tenant_id: UUID,
-    user_id: str,
-    run_id: UUID,
-    decisions: Sequence[Decision],
-    *,
-    persona: Persona | None = None,
-    own_tools: Sequence[Tool] = (),
-    first_turn_id: UUID | None = None,
-) -> Iterator[Event]:
+def stream_continued(continuation: Continuation) -> Iterator[Event]:
     """The same, told as it happens."""
-    live = _resumed(tenant_id, user_id, run_id, decisions, persona, own_tools, first_turn_id)
+    live = _resumed(continuation)
     live.streams = True
     return run_events(live)
 
 
-def _resumed(
-    tenant_id: UUID,
-    user_id: str,
-    run_id: UUID,
-    decisions: Sequence[Decision],
-    persona: Persona | None,
-    own_tools: Sequence[Tool],
-    first_turn_id: UUID | None,
-) -> LiveRun:
+def _resumed(continuation: Continuation) -> LiveRun:
     """A waiting run that goes on, with what was decided on its calls."""
-    store = component("THREAD_STORE")
-    run = store.get_run(tenant_id, run_id, user_id=user_id)
+    store, tenant_id, user_id = component("THREAD_STORE"), continuation.tenant_id, continuation.user_id
+    run = store.get_run(tenant_id, continuation.run_id, user_id=user_id)
     if run.status != "awaiting_human":
         raise RunNotWaitingError(run_id=run.id)
-    _check_decisions(run, decisions)
+    _check_decisions(run, continuation.decisions)
     thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
-    live = _stored(thread, run, persona or run.persona, own_tools)
-    live.decisions = {decision.tool_call_id: decision for decision in decisions}
-    live.next_turn_id = first_turn_id
+    live = _stored(thread, run, continuation.persona or run.persona, continuation.own_tools)
+    live.decisions = {decision.tool_call_id: decision for decision in continuation.decisions}
+    live.next_turn_id = continuation.first_turn_id
     store.resume_run(thread, run)
     return live
 

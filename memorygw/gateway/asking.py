@@ -105,28 +105,28 @@ def _call(
     )
 
 
+class ContinuationOptions(TypedDict, total=False):
+    """What `continue_run` takes beside the decisions. ``persona`` and ``own_tools``: those of the `ask`, where they are
+    not stored. ``first_turn_id``: the id of the first turn that it stores."""
+
+    persona: Persona | None
+    own_tools: Sequence[Tool]
+    first_turn_id: UUID | None
+
+
 def continue_run(
     tenant: TenantLike,
     user_id: UserLike | None,
     run_id: UUID | str,
     decisions: Sequence[Decision],
-    *,
-    persona: Persona | None = None,
-    own_tools: Sequence[Tool] = (),
-    first_turn_id: UUID | None = None,
+    **options: Unpack[ContinuationOptions],
 ) -> Answer:
     """Go on with a run that waits: one decision for each pending call, in any order; the calls keep theirs (T119).
 
-    ``persona`` and ``own_tools``: those of the `ask`, where they are not stored. ``first_turn_id``: the id of the first
-    turn that it stores. Raises `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or
-    decided in the wrong way: nothing happens), and what `ask` raises once the run goes on.
+    Raises `RunNotFoundError`, `RunNotWaitingError`, `InvalidError` (a call undecided, unknown, or decided in the wrong
+    way: nothing happens), and what `ask` raises once the run goes on.
     """
-    for index, decision in enumerate(decisions):
-        refuse_unstorable(f"decisions[{index}]", asdict(decision))
-    run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
-    return answering.continue_run(
-        tenant_id(tenant), user, run_pk, decisions, persona=persona, own_tools=own_tools, first_turn_id=first_turn_id
-    )
+    return answering.continue_run(_continuation(tenant, user_id, run_id, decisions, options))
 
 
 def stream_continued(
@@ -134,17 +134,27 @@ def stream_continued(
     user_id: UserLike | None,
     run_id: UUID | str,
     decisions: Sequence[Decision],
-    *,
-    persona: Persona | None = None,
-    own_tools: Sequence[Tool] = (),
-    first_turn_id: UUID | None = None,
+    **options: Unpack[ContinuationOptions],
 ) -> Iterator[Event]:
-    """`continue_run`, told as it happens, as by `stream`."""
+    """The same, told as it happens, as by `stream`."""
+    return answering.stream_continued(_continuation(tenant, user_id, run_id, decisions, options))
+
+
+def _continuation(
+    tenant: TenantLike,
+    user_id: UserLike | None,
+    run_id: UUID | str,
+    decisions: Sequence[Decision],
+    options: ContinuationOptions,
+) -> answering.Continuation:
     for index, decision in enumerate(decisions):
         refuse_unstorable(f"decisions[{index}]", asdict(decision))
-    run_pk, user = uuid_of(run_id, RunNotFoundError), user_or_nobody(user_id)
-    return answering.stream_continued(
-        tenant_id(tenant), user, run_pk, decisions, persona=persona, own_tools=own_tools, first_turn_id=first_turn_id
+    return answering.Continuation(
+        tenant_id=tenant_id(tenant),
+        user_id=user_or_nobody(user_id),
+        run_id=uuid_of(run_id, RunNotFoundError),
+        decisions=decisions,
+        **options,
     )
 
 
