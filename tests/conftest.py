@@ -41,6 +41,7 @@ def note_updates(model: ScriptedModelServer) -> list[RecordedRequest]:
 def model(settings: Settings) -> Iterator[ScriptedModelServer]:
     """The model behind the gateway: "main" answers "ok", "cheap" learns nothing, until a test says otherwise."""
     with ScriptedModelServer() as server:
+        server.strict = True
         server.defaults["cheap"] = cheap_default
         settings.MEMORYGW_LLM_BASE_URL = server.base_url
         yield server

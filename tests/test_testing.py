@@ -11,6 +11,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import openai
@@ -397,3 +398,30 @@ def test_the_server_needs_neither_django_nor_the_gateway() -> None:
         "memorygw.testing.answers",
         "memorygw.testing.server",
     ]
+
+
+ASKS: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [TOOL_CALL]}
+TOLD: dict[str, Any] = {"role": "tool", "tool_call_id": "call_1", "content": "sunny"}
+HI: dict[str, Any] = {"role": "user", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "is_taken"),
+    [
+        ([HI], True),
+        ([HI, ASKS, TOLD], True),
+        ([HI, ASKS, TOLD, HI], True),
+        ([{"role": "user", "content": " "}], False),
+        ([HI, {"role": "assistant", "content": ""}, HI], False),
+        ([HI, TOLD], False),
+        ([HI, ASKS], False),
+        ([HI, ASKS, HI], False),
+        ([HI, ASKS, TOLD, TOLD], False),
+    ],
+)
+def test_a_strict_server_takes_what_providers_take(messages: list[Any], is_taken: bool) -> None:
+    with ScriptedModelServer() as server, openai.OpenAI(base_url=server.base_url, api_key="none") as client:
+        client.chat.completions.create(model="main", messages=messages)
+        server.strict = True
+        with nullcontext() if is_taken else pytest.raises(openai.BadRequestError):
+            client.chat.completions.create(model="main", messages=messages)

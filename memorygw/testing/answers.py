@@ -103,6 +103,25 @@ def reply(content: Reply, options: ReplyOptions, request: RecordedRequest) -> An
     return replace(whole, body=b"".join(b"data: %s\n\n" % event for event in events), content_type="text/event-stream")
 
 
+def refusal_of(messages: Sequence[Any]) -> str:
+    """Why a strict provider refuses these messages; empty when it takes them."""
+    open_calls: set[str] = set()
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        if role == "tool":
+            if message.get("tool_call_id") not in open_calls:
+                return "A tool's result answers no call."
+            open_calls.remove(message["tool_call_id"])
+            continue
+        if open_calls:
+            return "A call of a tool has no result."
+        open_calls = {call["id"] for call in message.get("tool_calls") or ()}
+        said = content.strip() if isinstance(content, str) else content
+        if role in ("user", "assistant") and not (said or open_calls or message.get("refusal")):
+            return f"A message of role {role} is empty."
+    return "A call of a tool has no result." if open_calls else ""
+
+
 def stream(pieces: Sequence[Piece], model: str, *, ends: bool) -> Answer:
     """A stream of these pieces."""
     chunk = {"id": f"chatcmpl-{uuid4().hex}", "object": "chat.completion.chunk", "created": 0, "model": model}

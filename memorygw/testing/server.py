@@ -37,6 +37,7 @@ from memorygw.testing.answers import (
     error_answer,
     json_object,
     not_found,
+    refusal_of,
     reply,
     stream,
     to_json,
@@ -55,6 +56,9 @@ class ScriptedModelServer:
     request takes what names its model, else per text ``embeddings[text]``, else 8 numbers of its own. Content is text,
     None, a dict or list (sent as its JSON text), or a function from the request to one of these. The function runs in
     a thread of the server: an exception cuts the client off, and `close` raises it again unless a ConnectionError.
+
+    With ``strict`` set, conversations that the big providers refuse (a call without its result, a result without its
+    call, an empty message) are refused with 400, whatever is scripted.
     """
 
     def __init__(self) -> None:
@@ -66,6 +70,7 @@ class ScriptedModelServer:
         self._holds: dict[object, str | None] = {}
         self._closed = False
         self.given_up = 0
+        self.strict = False
         self._changed = Condition()
         self._http = _HTTPServer(("127.0.0.1", 0), partial(_Handler, self))
         Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
@@ -182,7 +187,7 @@ class ScriptedModelServer:
             self._requests.append(request)
             self._changed.notify_all()
             # Chosen on arrival, so that the order of arrival is the order of the script.
-            step, holds = self._step(request), self._holds_of(request)
+            step, holds = self._checked(request) or self._step(request), self._holds_of(request)
             self._changed.wait_for(lambda: self._closed or holds.isdisjoint(self._holds), _LONGEST_HOLD_SECONDS)
         answer = step(request)
         with self._changed:
@@ -199,6 +204,11 @@ class ScriptedModelServer:
         with self._changed:
             if not self._changed.wait_for(lambda: self.given_up >= n, timeout_seconds):
                 raise TimeoutError(f"{self.given_up} streams were left in {timeout_seconds:g} s.")
+
+    def _checked(self, request: RecordedRequest) -> Step | None:
+        """With ``strict``: the refusal of a conversation that the big providers would not take."""
+        refusal = refusal_of(request.messages) if self.strict and request.route == CHAT else ""
+        return (lambda _: error_answer(400, message=refusal)) if refusal else None
 
     def _step(self, request: RecordedRequest) -> "Step":
         for position, (model, step) in enumerate(self._script):

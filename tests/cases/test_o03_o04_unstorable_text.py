@@ -56,3 +56,12 @@ def test_a_fact_with_half_a_character_is_refused(api: Api, model: ScriptedModelS
     assert api.facts() == {}
     assert api("POST", "/ask", raw=rb'{"content":"\ud83d"}').status == 400
     assert model.requests == []
+
+
+@pytest.mark.parametrize("path", ["/api/v1/ask", "/v1/chat/completions"])
+def test_half_a_character_opens_no_stream(api: Api, model: ScriptedModelServer, path: str) -> None:
+    body = {"content": "\ud83d", "messages": [{"role": "user", "content": "\ud83d"}], "stream": True}
+    headers = {"Authorization": f"Bearer {api.key}", "X-Memorygw-User": "ada"}
+    reply = api.client.post(path, json.dumps(body), content_type="application/json", headers=headers)
+    assert (reply.status_code, reply["Content-Type"]) == (400, "application/json")
+    assert (model.requests, Turn.objects.count()) == ([], 0)
