@@ -5,7 +5,7 @@ RUN = $(VENV)/bin/python
 READY = $(VENV)/.ready
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --custom-compile-command "make requirements" pyproject.toml
 
-.PHONY: demo serve test lint bench eval rows requirements
+.PHONY: demo serve test lint bench bench-streams eval rows requirements
 
 demo: $(READY)
 	@DEBUG=true $(RUN) manage.py demo
@@ -25,6 +25,9 @@ lint: $(READY)
 
 bench: $(READY)
 	@$(RUN) -m benchmarks
+
+bench-streams: $(READY)
+	@$(RUN) -m benchmarks.streams
 
 eval: $(READY)
 	@$(RUN) -m tests.evals

@@ -71,21 +71,31 @@ def kept_connection() -> requests.Session:
 def serving(users: Sequence[str]) -> Iterator[Site]:
     _, key = gateway.create_api_key(Tenant.DEFAULT, role="service", name="benchmarks")
     tokens = {user: Token.objects.create(user=User.objects.create(username=user)).key for user in users}
-    with _process() as address:
+    with _process() as (_, address):
         yield Site(address, key, tokens)
 
 
 @contextmanager
-def _process() -> Iterator[str]:
-    """`manage.py serve` on a free port; gives the address."""
+def serving_model(base_url: str, *, threads: int) -> "Iterator[tuple[subprocess.Popen[str], str, str]]":
+    """A server in front of that model: its process, address and a key of its default tenant."""
+    _, key = gateway.create_api_key(Tenant.DEFAULT, role="service", name="benchmarks")
+    more = {"MEMORYGW_LLM_BASE_URL": base_url, "MEMORYGW_DB_POOL_SIZE": "10", "MEMORYGW_EXTRACTION_ENABLED": "false"}
+    with _process("--threads", str(threads), **more) as (process, address):
+        yield process, address, key
+
+
+@contextmanager
+def _process(*arguments: str, **more: str) -> "Iterator[tuple[subprocess.Popen[str], str]]":
+    """`manage.py serve` on a free port; gives the process and the address."""
     environment = os.environ | {
         "DATABASE_URL": _database_url(),
         # What a sweep finds is no part of any request; no request needs a model, and nothing listens here.
         "MEMORYGW_SWEEP_EVERY_SECONDS": "3600",
         "MEMORYGW_LLM_BASE_URL": "http://127.0.0.1:9/v1",
+        **more,
     }
     with subprocess.Popen(
-        [sys.executable, "manage.py", "serve", "--port", "0"],
+        [sys.executable, "manage.py", "serve", "--port", "0", *arguments],
         cwd=ROOT,
         env=environment,
         stdout=subprocess.PIPE,
@@ -94,7 +104,7 @@ def _process() -> Iterator[str]:
         start_new_session=True,
     ) as process:
         try:
-            yield _address(process)
+            yield process, _address(process)
         finally:
             _stop(process)
 
