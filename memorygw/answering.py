@@ -12,6 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from memorygw.conf import component
+from memorygw.context import Context
 from memorygw.exceptions import (
     ContextTooLargeError,
     HistoryDiffersError,
@@ -30,7 +31,7 @@ from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
 from memorygw.running import place_of, result_of, result_room, run_events, run_on
 from memorygw.tokens import count_tokens
-from memorygw.tools import Tool, ToolCaller, spent
+from memorygw.tools import Tool, Toolbox, ToolCaller, spent
 from threads.runs import RunDraft
 from threads.turns import Content, TurnDraft
 
@@ -57,6 +58,11 @@ class Call:
     chat: ClientChat | None = None
     said: Sequence[TurnDraft] | None = None
     history: UUID | None = None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether memory is read and written."""
+        return self.chat is None or self.chat.remembers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,45 +191,17 @@ def pop_turn(tenant_id: UUID, user_id: str, thread_id: UUID) -> Any:
 
 def _start(call: Call, token: UUID | None) -> LiveRun:
     """Context first, so that what does not fit stores nothing; then the thread with its lease (made now when the ask
-    named none), the user turn and the run, in one transaction."""
+    named none), what was said and the run, in one transaction."""
     store = component("THREAD_STORE")
     thread = store.get_thread(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
-    persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
-    model = model_of(persona, call.model)
-    remembers = call.chat is None or call.chat.remembers
-    tools = offered_tools(
-        persona,
-        model,
-        call.user_id,
-        client=call.tools,
-        own=call.own_tools,
-        remembers=remembers,
-        unattended=call.chat is not None,
-    )
     if call.history and thread and thread.history != call.history:
         raise HistoryDiffersError
-    asked = [TurnDraft(role="user", content=call.content, metadata=call.metadata)] if call.said is None else call.said
-    said = [replace(turn, learnable=remembers, teaches_facts=teaches_facts(persona)) for turn in asked]
-    query = ContextQuery(
-        tenant_id=call.tenant_id,
-        user_id=call.user_id,
-        persona=persona,
-        model=model,
-        tools=tools,
-        instructions=call.chat.instructions if call.chat else "",
-        remembers=remembers,
-        upcoming=said[0] if len(said) == 1 and said[0].role == "user" else None,
-    )
-    # Several turns at once are read from what is stored.
-    context = read_context(thread, query) if query.upcoming else None
-    draft = RunDraft(
-        id=call.run_id,
-        persona_id=persona.pk if persona else None,
-        model=model,
-        tools=call.tools,
-        memories=[fact.id for fact in context.facts] if context else [],
-        warnings={warning.code: warning.count for warning in context.warnings} if context else {},
-    )
+    persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
+    model = model_of(persona, call.model)
+    tools = _tools(call, persona, model)
+    said = _said(call, persona)
+    context = _context(call, thread, persona, tools, said)
+    draft = _run_draft(call, persona, context)
     with transaction.atomic(durable=True):
         if thread is None:
             thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
@@ -242,6 +220,54 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
         open_calls=[],
         streams=call.streams,
         chat=call.chat,
+    )
+
+
+def _tools(call: Call, persona: Persona | None, model: str) -> Toolbox:
+    return offered_tools(
+        persona,
+        model,
+        call.user_id,
+        client=call.tools,
+        own=call.own_tools,
+        remembers=call.remembers,
+        unattended=call.chat is not None,
+    )
+
+
+def _said(call: Call, persona: Persona | None) -> list[TurnDraft]:
+    said = [TurnDraft(role="user", content=call.content, metadata=call.metadata)] if call.said is None else call.said
+    return [replace(turn, learnable=call.remembers, teaches_facts=teaches_facts(persona)) for turn in said]
+
+
+def _context(
+    call: Call, thread: Any, persona: Persona | None, tools: Toolbox, said: Sequence[TurnDraft]
+) -> Context | None:
+    """The request with the user turn about to be stored. None where there are other turns, or none: then it is read
+    from what is stored."""
+    if len(said) != 1 or said[0].role != "user":
+        return None
+    query = ContextQuery(
+        tenant_id=call.tenant_id,
+        user_id=call.user_id,
+        persona=persona,
+        model=model_of(persona, call.model),
+        tools=tools,
+        instructions=call.chat.instructions if call.chat else "",
+        remembers=call.remembers,
+        upcoming=said[0],
+    )
+    return read_context(thread, query)
+
+
+def _run_draft(call: Call, persona: Persona | None, context: Context | None) -> RunDraft:
+    return RunDraft(
+        id=call.run_id,
+        persona_id=persona.pk if persona else None,
+        model=model_of(persona, call.model),
+        tools=call.tools,
+        memories=[fact.id for fact in context.facts] if context else [],
+        warnings={warning.code: warning.count for warning in context.warnings} if context else {},
     )
 
 
