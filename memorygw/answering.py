@@ -195,7 +195,7 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     store = component("THREAD_STORE")
     thread = store.get_thread(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
     if call.history and thread and thread.history != call.history:
-        raise HistoryDiffersError
+        raise HistoryDiffersError(thread_ids=[thread.id])
     persona = find_persona(call.tenant_id, call.persona) if call.persona else thread and thread.persona
     model = model_of(persona, call.model)
     tools = _tools(call, persona, model)
@@ -206,6 +206,8 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
         if thread is None:
             thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
             token = thread.lease_token
+        if call.said is not None and not said:
+            _ask_anew(call, thread)
         store.check_results(thread, said)
         turns = store.append_turns(thread, said, token=token, model=model) if said else []
         run = store.start_run(thread, draft, token=token)
@@ -223,6 +225,14 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     )
 
 
+def _ask_anew(call: Call, thread: Any) -> None:
+    """The question is stored already; what was half an answer to it goes."""
+    store = component("THREAD_STORE")
+    store.drop_interrupted(thread)
+    if not call.remembers:
+        store.forbid_learning(thread)
+
+
 def _tools(call: Call, persona: Persona | None, model: str) -> Toolbox:
     return offered_tools(
         persona,
@@ -237,7 +247,8 @@ def _tools(call: Call, persona: Persona | None, model: str) -> Toolbox:
 
 def _said(call: Call, persona: Persona | None) -> list[TurnDraft]:
     said = [TurnDraft(role="user", content=call.content, metadata=call.metadata)] if call.said is None else call.said
-    return [replace(turn, learnable=call.remembers, teaches_facts=teaches_facts(persona)) for turn in said]
+    teaches = teaches_facts(persona)
+    return [replace(turn, learnable=turn.learnable and call.remembers, teaches_facts=teaches) for turn in said]
 
 
 def _context(
@@ -294,7 +305,10 @@ def _reopened(thread: Any, run: Any, first_seq: int) -> LiveRun:
         thread = store.get_thread(thread.tenant_id, thread.id)
         live = _stored(thread, run, run.persona)
         live.turns = store.get_turns_between(thread.tenant_id, thread.id, first_seq - 1, thread.turn_count)
-        if not store.reopen_run(thread, run, token=token):
+        if store.reopen_run(thread, run, token=token):
+            store.drop_interrupted(thread)
+            live.turns = [turn for turn in live.turns if turn.status != "interrupted"]
+        else:
             error = LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure)
             error.details = place_of(run)
             raise error

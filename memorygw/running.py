@@ -24,7 +24,7 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
 )
 from memorygw.learning import queue_learning, teaches_facts
-from memorygw.live import Answer, Event, LiveRun, ToolEvent
+from memorygw.live import SEEN, Answer, Event, LiveRun, ToolEvent
 from memorygw.llm.base import Completion, CompletionRequest
 from memorygw.llm.calls import call_model, stream_model
 from memorygw.models import ModelCall
@@ -69,9 +69,10 @@ def _steps(live: LiveRun) -> Generator[Event, None, Answer]:
             component("THREAD_STORE").pause_run(live.thread, live.run, waiting)
             return result_of(live.run, live.turns, None)
         completion = yield from _complete(live)
+        draft = _said(live, completion)
         if not completion.tool_calls:
-            return replace(_settle(live, completion), reply=completion.raw)
-        calls = _append(live, _said(live, completion))
+            return replace(_settle(live, draft), reply=completion.raw, seen=draft.seen)
+        calls = _append(live, draft)
         live.text_so_far = ""
         yield Event("turn", calls)
         live.run.tool_steps += 1
@@ -79,7 +80,7 @@ def _steps(live: LiveRun) -> Generator[Event, None, Answer]:
         if live.chat and (theirs := _clients_calls(live, completion)):
             live.open_calls = [call for call in live.open_calls if call not in theirs]
             yield from _run_tools(live)
-            return replace(_hand_over(live, calls), reply=completion.raw)
+            return replace(_hand_over(live, calls), reply=completion.raw, seen=draft.seen)
 
 
 def _run_tools(live: LiveRun) -> Generator[Event, None, list[dict[str, Any]]]:
@@ -237,10 +238,10 @@ def _read_on(live: LiveRun) -> None:
 # --- how a run ends
 
 
-def _settle(live: LiveRun, completion: Completion) -> Answer:
+def _settle(live: LiveRun, draft: TurnDraft) -> Answer:
     """Store the answer, give the lease back and mark what is to be learned, in one transaction."""
     with transaction.atomic(durable=True):
-        answer = _append(live, _said(live, completion), lease="release")
+        answer = _append(live, draft, lease="release")
         if not component("THREAD_STORE").finish_run(live.run, "completed"):
             raise LeaseLostError
         queue_learning(live.thread, live.persona)
@@ -268,8 +269,10 @@ def _said(live: LiveRun, completion: Completion) -> TurnDraft:
     calls, theirs = list(completion.tool_calls) or None, _clients_calls(live, completion)
     live.said += completion.content or ""
     seen: Any = None
+    differs = False
     if theirs or not calls:
-        seen = {"role": "assistant", "content": live.said, "refusal": completion.refusal, "tool_calls": theirs}
+        seen = {"role": "assistant", "content": live.said or None, "refusal": completion.refusal, "tool_calls": theirs}
+        differs = live.said != (completion.content or "") or theirs != (calls or [])
         live.said = ""
     return TurnDraft(
         role="assistant",
@@ -277,6 +280,7 @@ def _said(live: LiveRun, completion: Completion) -> TurnDraft:
         refusal=completion.refusal,
         tool_calls=calls,
         model=completion.model,
+        metadata={SEEN: seen} if differs else {},
         seen=seen,
     )
 

@@ -123,7 +123,7 @@ class RunStore:
         """Run a failed run again under the lease ``token``; False when the conversation has gone on without it."""
         later = Turn.objects.filter(thread_id=thread.pk, seq__gt=run.first_seq)
         # What the run itself stores before its answer: calls and their results.
-        others = later.filter(tool_calls__isnull=True, tool_call_id__isnull=True)
+        others = later.filter(tool_calls__isnull=True, tool_call_id__isnull=True).exclude(status="interrupted")
         return not others.exists() and self._move(
             run, run.status, status=Run.Status.RUNNING, error="", lease_token=token, finished_at=None
         )

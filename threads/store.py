@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from memorygw.conf import conf
@@ -84,17 +84,22 @@ class ThreadStore(RunStore, WindowStore):
             thread = threads.get(session_id=session_id)
         return thread
 
-    def find_history(self, tenant_id: UUID, user_id: str, history: UUID) -> Thread | None:
-        """The user's newest thread of which a client has seen exactly this, and nothing behind it."""
+    def find_history(self, tenant_id: UUID, user_id: str, histories: Sequence[UUID]) -> Thread | None:
+        """The user's thread of which a client has seen the last possible of these, and nothing behind it."""
         threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
-        # By the turn's index: the thread's row is written with every turn, and another index on it would slow that.
-        return threads.filter(turns__history=history, history=history).order_by("-updated_at").first()
+        # By the turns' index: the thread's row is written with every turn, and another index on it would slow that.
+        found = threads.filter(turns__history__in=histories, history=F("turns__history")).order_by("updated_at")
+        return max(found, key=lambda thread: histories.index(thread.history), default=None)
 
-    def find_seen(self, tenant_id: UUID, user_id: str, history: UUID) -> Turn | None:
+    def find_seen(self, tenant_id: UUID, user_id: str, history: UUID, *, thread_id: UUID | None = None) -> Turn | None:
         """The newest turn up to which a client has seen this of a thread of the user's."""
         turns = Turn.objects.filter(history=history, thread__deleted_at__isnull=True)
         mine = turns.filter(thread__tenant_id=tenant_id, thread__user_id=user_id)
+        mine = mine.filter(thread_id=thread_id) if thread_id else mine
         return mine.select_related("thread").order_by("-stored_at").first()
+
+    def is_leased(self, thread: Thread) -> bool:
+        return Thread.objects.leased().filter(pk=thread.pk).exists()
 
     def list_threads(
         self,
@@ -294,22 +299,39 @@ class ThreadStore(RunStore, WindowStore):
 
         `ThreadBusyError` and its kin where a call is running. ``thread`` is moved along.
         """
-        if thread.status != Thread.Status.OPEN or Thread.objects.leased().filter(pk=thread.pk).exists():
+        if thread.status != Thread.Status.OPEN or self.is_leased(thread):
             raise self._refusal(thread)
+        turn = Turn.objects.filter(thread_id=thread.pk).order_by("-seq").first()
+        if turn:
+            self._drop(thread, turn)
+        return turn
+
+    def drop_interrupted(self, thread: Thread) -> None:
+        """Take a broken answer at the end away, since the question is answered anew, under the caller's lease."""
+        turn = Turn.objects.filter(thread_id=thread.pk, seq=thread.turn_count, status=Turn.Status.INTERRUPTED).first()
+        if turn:
+            self._drop(thread, turn)
+
+    def forbid_learning(self, thread: Thread) -> None:
+        """What a client said last of a thread teaches nothing after all."""
+        Turn.objects.filter(thread_id=thread.pk, history=thread.history).update(learnable=False)
+
+    def find_unlearnable(self, histories: Sequence[UUID]) -> set[UUID]:
+        """Those of the histories that end in a turn of which nothing may ever be learned."""
+        found = Turn.objects.filter(history__in=histories, learnable=False).values_list("history", flat=True)
+        return {history for history in found if history}
+
+    def _drop(self, thread: Thread, turn: Turn) -> None:
         turns = Turn.objects.filter(thread_id=thread.pk)
-        turn = turns.order_by("-seq").first()
-        if turn is None:
-            return None
         turn.delete()
         instructions = turns.filter(role__in=INSTRUCTION_ROLES).order_by("-seq").values_list("seq", flat=True)
+        seen = turns.filter(history__isnull=False).order_by("-seq").values_list("history", flat=True)
         thread.turn_count -= 1
         thread.token_count -= 0 if turn.role in INSTRUCTION_ROLES else turn.token_count
         if thread.instructions_seq == turn.seq:
             thread.instructions_seq = instructions.first()
-        seen = turns.filter(history__isnull=False).order_by("-seq").values_list("history", flat=True)
         thread.history = seen.first()
         thread.save(update_fields=["turn_count", "token_count", "instructions_seq", "history"])
-        return turn
 
     def check_results(self, thread: Thread, drafts: Sequence[TurnDraft]) -> None:
         """Refuse tool turns that answer no call, or a call that has its result; one query, only for tool turns.

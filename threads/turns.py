@@ -91,6 +91,10 @@ def seen_messages(turn: Any) -> list[Message]:
 
 def turn_problem(turn: TurnDraft) -> tuple[str, str] | None:
     """The field and the reason why a turn cannot be stored, since a provider would refuse it for ever (K21)."""
+    kinds = {"tool_calls": list, "tool_call_id": str, "refusal": str}
+    for name, kind in kinds.items():
+        if not isinstance(getattr(turn, name), kind | None):
+            return name, "Has the wrong type."
     if problem := _calls_problem(turn.tool_calls):
         return "tool_calls", problem
     if turn.tool_calls and turn.role != "assistant":

@@ -105,12 +105,12 @@ def is_platform_admin(request: Request) -> bool:
     return bool(isinstance(request.auth, Principal) and request.user.is_active and request.user.is_superuser)
 
 
-def acting_user(request: Request, in_body: str | None = None) -> str:
+def acting_user(request: Request, in_body: Any = None) -> str:
     """The user this request acts for: named by the query, the header or the body, or bound to the credential.
 
     Naming somebody else with a bound credential is a 404, as if that user were unknown.
     """
-    named = _named_users(request) | ({in_body} if in_body is not None else set())
+    named = _named_users(request) | ({gateway.external_user_id(in_body)} if in_body is not None else set())
     if len(named) > 1:
         raise UserMismatchError
     user_id = named.pop() if named else None

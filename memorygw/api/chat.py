@@ -1,6 +1,7 @@
 """The paths of OpenAI's API, for any client of it: change the base URL, and the conversation has memory."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpResponseBase
@@ -16,7 +17,8 @@ from memorygw.api.auth import acting_user
 from memorygw.api.completions import Chunks, completion
 from memorygw.api.errors import envelope, handle
 from memorygw.api.events import event_stream, events_of, line
-from memorygw.api.fields import MessagesField, ToolsField
+from memorygw.api.fields import MessagesField, ToolsField, UserIdField
+from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.views import GatewayViewSet, describe, valid
 from memorygw.exceptions import ModelFailedError
 from memorygw.gateway import Answer, Event
@@ -48,7 +50,7 @@ class Completion(serializers.Serializer[Any]):
     tools = ToolsField(required=False, allow_null=True)
     stream = serializers.BooleanField(required=False, allow_null=True)
     stream_options = serializers.DictField(required=False, allow_null=True)
-    user = serializers.CharField(required=False, trim_whitespace=False, help_text="The acting user.")
+    user = UserIdField(required=False, allow_null=True, help_text="The acting user.")
     metadata = serializers.DictField(
         required=False, allow_null=True, help_text="thread_id and fork are ours; the rest is passed on."
     )
@@ -69,7 +71,7 @@ def in_openais_words(exception: Exception, context: Mapping[str, Any]) -> Respon
         _as_upstream(response, exception)
     error = response.data["error"]
     fields = error.get("fields") or {}
-    usual = "server_error" if response.status_code >= 500 else "conflict"
+    usual = "server_error" if response.status_code >= 500 else _TYPES[400]
     error.setdefault("type", _TYPES.get(response.status_code, usual))
     error.setdefault("param", next(iter(fields), None))
     if fields:
@@ -89,11 +91,17 @@ def _as_upstream(response: Response, failure: ModelFailedError) -> None:
 
 
 class ChatViewSet(GatewayViewSet):
-    @describe("create_chat_completion", request=Completion, responses=ANSWERS, parameters=HEADERS)
+    @describe("create_chat_completion", request=Completion, responses=ANSWERS, parameters=[*HEADERS, PARAMETER])
     def create(self, request: Request) -> HttpResponseBase:
         """OpenAI's chat completion, with memory put in and the conversation stored."""
         body = valid(Completion, request.data)
-        answer = gateway.chat(self.tenant_id, acting_user(request, body.get("user")), self._chat(request, body))
+        caller, chat = (self.tenant_id, acting_user(request, body.get("user"))), self._chat(request, body)
+        answer = once(
+            request,
+            caller,
+            lambda run_id: gateway.chat(*caller, replace(chat, run_id=run_id)),
+            lambda run_id: gateway.answer_again(*caller, run_id),
+        )
         if body.get("stream"):
             options = body.get("stream_options") or {}
             return _streamed(answer, Chunks(usage_wanted=bool(options.get("include_usage"))))
@@ -142,8 +150,9 @@ def _streamed(answer: Iterator[Event] | Answer, chunks: Chunks) -> HttpResponseB
         yield line(response.data if response else envelope("internal", "Something went wrong.", type="server_error"))
 
     events = events_of(answer) if isinstance(answer, Answer) else answer
-    response, run = event_stream(events, render, failed, end=b"data: [DONE]\n\n")
-    return _with_place(response, run, run.thread_id)
+    spoken = ("chunk", "silence", "done")
+    response, run = event_stream(events, render, failed, begins_with=spoken, end=b"data: [DONE]\n\n")
+    return _with_place(response, run, answer.thread_id if isinstance(answer, Answer) else run.thread_id)
 
 
 def _with_place(response: HttpResponseBase, run: Any, thread_id: Any) -> HttpResponseBase:

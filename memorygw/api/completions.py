@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from memorygw import gateway
 from memorygw.gateway import Answer, Event
 
 
@@ -12,13 +13,15 @@ def completion(answer: Answer) -> dict[str, Any]:
     see as one: calls of tools that ran here, text of several steps, the cost of all of them."""
     raw = answer.reply or _plain(answer)
     [choice, *_] = raw["choices"]
-    message = {**choice["message"], "content": _text(answer)}
-    calls = _clients_calls(answer)
-    message.pop("tool_calls", None)
-    if calls:
-        message["tool_calls"] = calls
+    seen = answer.seen or answer.answer.metadata.get(gateway.SEEN) or vars(answer.answer)
+    calls = seen.get("tool_calls")
+    message = {name: value for name, value in choice["message"].items() if name != "tool_calls"}
+    message |= {"content": seen.get("content"), **({"tool_calls": calls} if calls else {})}
     reason = "tool_calls" if calls else choice.get("finish_reason") or "stop"
     return {**raw, "choices": [{**choice, "message": message, "finish_reason": reason}], "usage": _usage(raw, answer)}
+
+
+_HEAD = ("id", "object", "created", "model", "system_fingerprint", "service_tier")
 
 
 class Chunks:
@@ -38,17 +41,19 @@ class Chunks:
             yield from self._end(event.value)
 
     def _passed(self, chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        if not self._head:
-            self._head = {name: value for name, value in chunk.items() if name not in ("choices", "usage")}
         self._usage = chunk.get("usage") or self._usage
-        choices = chunk.get("choices") or [{}]
+        choices = chunk.get("choices")
+        if not choices:
+            return
+        # One reply to the client, however many the model gave.
+        self._head = self._head or {name: chunk[name] for name in _HEAD if name in chunk}
         delta = {name: value for name, value in (choices[0].get("delta") or {}).items() if name != "tool_calls"}
         if self._role_sent:
             delta.pop("role", None)
         if delta and any(value is not None for value in delta.values()):
             self._role_sent = True
-            rest = {name: value for name, value in choices[0].items() if name != "finish_reason"}
-            yield {**chunk, **self._head, "choices": [{**rest, "delta": delta, "finish_reason": None}]}
+            passed = {name: value for name, value in chunk.items() if name != "usage"}
+            yield {**passed, **self._head, "choices": [{**choices[0], "delta": delta, "finish_reason": None}]}
 
     def _end(self, answer: Answer) -> Iterator[dict[str, Any]]:
         whole = completion(answer)
@@ -60,7 +65,7 @@ class Chunks:
         for index, call in enumerate(message.get("tool_calls", ())):
             yield {**head, "choices": [_choice({"tool_calls": [{"index": index, **call}]})]}
         yield {**head, "choices": [_choice({}, reason)]}
-        if self._usage_wanted:
+        if self._usage_wanted and self._usage:
             yield {**head, "choices": [], "usage": self._usage | whole["usage"]}
 
 
@@ -77,17 +82,6 @@ def _plain(answer: Answer) -> dict[str, Any]:
         "model": answer.answer.model,
         "choices": [{"index": 0, "message": {"role": "assistant", "refusal": answer.answer.refusal}}],
     }
-
-
-def _text(answer: Answer) -> str | None:
-    said = [turn.content for turn in answer.turns if turn.role == "assistant" and turn.content]
-    return "".join(said) or None
-
-
-def _clients_calls(answer: Answer) -> list[dict[str, Any]]:
-    """Calls of the answer that nobody has answered here."""
-    done = {turn.tool_call_id for turn in answer.turns if turn.role == "tool"}
-    return [call for call in answer.answer.tool_calls or () if call["id"] not in done]
 
 
 def _usage(raw: dict[str, Any], answer: Answer) -> dict[str, Any]:

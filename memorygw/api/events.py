@@ -1,8 +1,9 @@
 """A run as server-sent events (K17): the HTML standard's ``event:`` and ``data:`` lines, data being JSON."""
 
 import logging
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
+from itertools import chain
 from typing import Any, cast
 
 from django.db import InterfaceError, OperationalError
@@ -21,18 +22,27 @@ _SILENCE = b": nothing yet\n\n"
 
 
 def event_stream(
-    events: Iterator[Event], render: Rendering, failed: Callable[[Any], Iterator[bytes]], *, end: bytes = b""
+    events: Iterator[Event],
+    render: Rendering,
+    failed: Callable[[Any], Iterator[bytes]],
+    *,
+    begins_with: Collection[str] = (),
+    end: bytes = b"",
 ) -> tuple[StreamingHttpResponse, Any]:
-    """An answer that is sent as the events happen, and the run. What goes wrong before the first event is raised, and
-    has its status; what goes wrong later is told by ``failed``, which gets the body of the error. A client that goes
-    away ends the run."""
+    """An answer that is sent as the events happen, and the run.
+
+    What goes wrong before the first event, or before the first of the kinds in ``begins_with``, is raised, and has its
+    status; what goes wrong later is told by ``failed``. A client that goes away ends the run.
+    """
     started = cast("Generator[Event]", events)
-    first = next(started)
+    first = [next(started)]
+    while begins_with and first[-1].kind not in begins_with:
+        first.append(next(started))
     response = StreamingHttpResponse(_lines(first, started, render, failed, end), content_type="text/event-stream")
     response["Cache-Control"] = "no-cache"
     # Proxies of the nginx kind would wait for the end.
     response["X-Accel-Buffering"] = "no"
-    return response, first.value
+    return response, first[0].value
 
 
 def events_of(answer: Answer) -> Iterator[Event]:
@@ -49,7 +59,7 @@ def line(data: Any, name: str = "") -> bytes:
 
 
 def _lines(
-    first: Event,
+    first: Iterable[Event],
     events: "Generator[Event]",
     render: Rendering,
     failed: Callable[[Any], Iterator[bytes]],
@@ -57,8 +67,7 @@ def _lines(
 ) -> Iterator[bytes]:
     with closing(events):
         try:
-            yield from render(first)
-            for event in events:
+            for event in chain(first, events):
                 yield from render(event) if event.kind != "silence" else (_SILENCE,)
         except (MemorygwError, OperationalError, InterfaceError) as error:
             yield from failed(error)

@@ -92,7 +92,7 @@ from memorygw.gateway.voice import (
     has_voice_batch,
     open_voice_session,
 )
-from memorygw.live import Answer, Decision, Event, ToolEvent
+from memorygw.live import SEEN, Answer, Decision, Event, ToolEvent
 
 __all__ = [
     "FACT_KINDS",
@@ -102,6 +102,7 @@ __all__ = [
     "MAX_REVIEWED",
     "MAX_TITLE_CHARS",
     "MAX_TOKEN_SECONDS",
+    "SEEN",
     "STATUSES",
     "VOICE_ROLES",
     "Answer",

@@ -49,7 +49,7 @@ def uuid_of(value: UUID | str, missing: type[NotFoundError]) -> UUID:
         return value
     try:
         return UUID(value)
-    except ValueError:
+    except (ValueError, AttributeError, TypeError):
         raise missing from None
 
 

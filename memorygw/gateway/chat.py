@@ -4,12 +4,14 @@ The conversation is found by what the client has seen of it, and only what is ne
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 from uuid import UUID
 
 from memorygw import answering
 from memorygw.conf import component
+from memorygw.database import release_connection
 from memorygw.exceptions import HistoryDiffersError, InvalidError
 from memorygw.gateway.arguments import (
     TenantLike,
@@ -19,10 +21,13 @@ from memorygw.gateway.arguments import (
     tenant_id,
     thread_uuid,
 )
-from memorygw.live import Answer, ClientChat, Event
+from memorygw.ids import new_id
+from memorygw.live import SEEN, Answer, ClientChat, Event
 from memorygw.tools import schemas_problem
 from threads.history import begin, follow
 from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, seen_messages, text_of, turn_problem
+
+_MOST_STEPS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +43,16 @@ class Chat:
     fork: bool = False
     remembers: bool = True
     streams: bool = False
+    run_id: UUID | None = None
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a conversation goes on, and with which turns; or where its answer is already."""
+    """Where a conversation goes on, and with which turns; or the answer that was given there before."""
 
     thread: Any = None
     new: Sequence[TurnDraft] = ()
-    answered_from: Any = None
+    given: Answer | None = None
 
 
 def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event] | Answer:
@@ -60,8 +66,8 @@ def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event
         raise InvalidError(fields={"tools": [problem]})
     refuse_unstorable("tools", list(request.tools))
     place = _place(tenant_pk, user, request, turns)
-    if place.answered_from is not None:
-        return _answer_behind(place)
+    if place.given is not None:
+        return place.given
     thread = place.thread
     call = answering.Call(
         tenant_id=tenant_pk,
@@ -79,12 +85,14 @@ def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event
         ),
         said=place.new,
         history=thread.history if thread else None,
+        run_id=request.run_id or new_id(),
     )
     return answering.stream(call)
 
 
 def list_models() -> list[dict[str, Any]]:
     """The models of the upstream server, as it lists them. Raises `ModelFailedError`."""
+    release_connection()
     models: list[dict[str, Any]] = component("LLM_CLIENT").list_models()
     return models
 
@@ -120,50 +128,77 @@ def _turn(index: int, message: Mapping[str, Any]) -> TurnDraft:
 
 
 def _place(tenant_pk: UUID, user: str, request: Chat, turns: list[TurnDraft]) -> _Place:
-    """The thread that this goes on with: the named one, else the one of which the client has seen the same."""
+    """Where this goes on: in the named thread, else in the one that holds the most of what was sent, and nothing else.
+
+    ``histories[n]`` is what a client has seen after its first ``n`` messages.
+    """
     store = component("THREAD_STORE")
-    last = max((index for index, turn in enumerate(turns) if turn.role == "assistant"), default=-1)
-    old, new = turns[: last + 1], turns[last + 1 :]
-    seen = follow(begin(tenant_pk, user), (message for turn in old for message in seen_messages(turn)))
-    now = follow(seen, (message for turn in new for message in seen_messages(turn)))
-    named = None
+    histories = list(
+        accumulate(turns, lambda history, turn: follow(history, seen_messages(turn)), initial=begin(tenant_pk, user))
+    )
     if request.thread_id is not None:
         named = store.get_thread(tenant_pk, thread_uuid(request.thread_id), user_id=user)
-        if not old or named.history == seen:
-            return _Place(named, [] if _is_unanswered(named, new) else new)
-    elif old and (thread := store.find_history(tenant_pk, user, seen)):
-        return _Place(thread, new)
-    thread = store.find_history(tenant_pk, user, now)
-    if thread and (named is None or thread.pk == named.pk):
-        # The question is stored, and waits for its answer: the model failed, or the client did not wait.
-        return _Place(thread, [])
-    if old and (turn := store.find_seen(tenant_pk, user, now)) and (named is None or turn.thread_id == named.pk):
-        return _Place(turn.thread, answered_from=turn)
-    if named is not None and not request.fork:
-        raise HistoryDiffersError(thread_ids=[named.pk])
-    return _Place(None, turns)
+        return _place_in(named, request, turns, histories)
+    has_answers = any(turn.role == "assistant" for turn in turns)
+    thread = store.find_history(tenant_pk, user, histories[1:])
+    # Two new conversations may begin alike; that one of them is being answered is no reason for the other to wait.
+    if thread and (has_answers or not store.is_leased(thread)):
+        return _Place(thread, turns[histories.index(thread.history) :])
+    asked = store.find_seen(tenant_pk, user, histories[-1]) if has_answers else None
+    return (asked and _answered(asked)) or _taken_in(turns, histories)
+
+
+def _place_in(thread: Any, request: Chat, turns: list[TurnDraft], histories: list[UUID]) -> _Place:
+    if thread.history is None or thread.history in histories:
+        return _Place(thread, turns[histories.index(thread.history) if thread.history else 0 :])
+    if not any(turn.role == "assistant" for turn in turns):
+        return _Place(thread, [] if _is_unanswered(thread, turns) else turns)
+    store = component("THREAD_STORE")
+    if request.fork:
+        return _taken_in(turns, histories)
+    asked = store.find_seen(thread.tenant_id, thread.user_id, histories[-1], thread_id=thread.pk)
+    if place := asked and _answered(asked):
+        return place
+    raise HistoryDiffersError(thread_ids=[thread.pk])
+
+
+def _taken_in(turns: list[TurnDraft], histories: list[UUID]) -> _Place:
+    """A new thread with all of it. What is a copy of turns that must never be learned from, must not be either."""
+    if len(turns) == 1:
+        return _Place(None, turns)
+    forbidden = component("THREAD_STORE").find_unlearnable(histories[1:])
+    places = zip(turns, histories[1:], strict=True)
+    return _Place(None, [replace(turn, learnable=history not in forbidden) for turn, history in places])
 
 
 def _is_unanswered(thread: Any, new: Sequence[TurnDraft]) -> bool:
-    """Whether the thread ends in just these messages: they were sent before, and got no answer."""
-    stored = component("THREAD_STORE").get_last_turns(thread.tenant_id, thread.pk, len(new))
+    """Whether the thread ends in just these messages, or in a broken answer to them: they were sent before."""
+    stored = component("THREAD_STORE").get_last_turns(thread.tenant_id, thread.pk, len(new) + 1)
+    stored = stored[:-1] if stored and stored[-1].status == "interrupted" else stored[-len(new) :]
     start = begin(thread.tenant_id, thread.user_id)
     last, sent = (follow(start, (m for turn in turns for m in seen_messages(turn))) for turns in (stored, new))
     return bool(stored) and last == sent
 
 
-def _answer_behind(place: _Place) -> Answer:
-    """The answer that a thread has to these messages already, from what is stored."""
-    store, asked = component("THREAD_STORE"), place.answered_from
-    thread = place.thread
-    turns = store.get_turns_between(thread.tenant_id, thread.pk, asked.seq, thread.turn_count)
-    answer = next(turn for turn in turns if turn.history)
+def _answered(asked: Any) -> _Place | None:
+    """What a thread has behind these messages: their answer; a broken one, which is then given anew; or nothing."""
+    store, thread = component("THREAD_STORE"), asked.thread
+    behind = store.get_turns_between(thread.tenant_id, thread.pk, asked.seq, asked.seq + _MOST_STEPS)
+    answer = next((turn for turn in behind if turn.history), None)
+    if answer is None or answer.role != "assistant":
+        return None
+    if answer.status == "interrupted":
+        return _Place(thread, []) if answer.seq == thread.turn_count else None
     run = store.get_run_at(thread, answer.seq)
-    return Answer(
-        thread_id=thread.pk,
-        run=run,
-        answer=answer,
-        turns=[turn for turn in turns if turn.seq <= answer.seq],
-        usage={"prompt_tokens": run.prompt_tokens, "completion_tokens": run.completion_tokens} if run else {},
-        warnings=[],
+    return _Place(
+        thread,
+        given=Answer(
+            thread_id=thread.pk,
+            run=run,
+            answer=answer,
+            turns=[],
+            usage={"prompt_tokens": run.prompt_tokens, "completion_tokens": run.completion_tokens} if run else {},
+            warnings=[],
+            seen=answer.metadata.get(SEEN) or seen_messages(answer)[0],
+        ),
     )

@@ -12,7 +12,7 @@ import regex
 from memorygw.conf import component
 from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError, UsageRefusedError
-from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Stream
+from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Piece, Stream
 from memorygw.models import ModelCall
 from memorygw.text import clean, cleaned
 
@@ -66,7 +66,7 @@ def stream_model(request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID
                 call.prompt_tokens, call.completion_tokens = item.prompt_tokens, item.completion_tokens
                 yield _storable(item)
             else:
-                yield replace(item, text=clean(item.text)) if item else item
+                yield _storable_piece(item) if item else item
 
 
 @contextmanager
@@ -92,6 +92,15 @@ def recorded(call: ModelCall) -> Iterator[None]:
             call.save(force_insert=True)
 
 
+def _storable_piece(piece: Piece) -> Piece:
+    """A piece whose chunk has the text that is stored: characters are whole, though two chunks may have halves."""
+    text, chunk = clean(piece.text), cleaned(piece.chunk)
+    for choice in chunk.get("choices") or ():
+        if isinstance((choice.get("delta") or {}).get("content"), str):
+            choice["delta"]["content"] = text
+    return Piece(text, chunk)
+
+
 def _storable(completion: Completion) -> Completion:
     content, refusal = (None if text is None else clean(text) for text in (completion.content, completion.refusal))
     return replace(
@@ -100,6 +109,7 @@ def _storable(completion: Completion) -> Completion:
         refusal=refusal,
         tool_calls=_storable_calls(completion.tool_calls),
         model=clean(completion.model)[:200],
+        raw=cleaned(completion.raw),
     )
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import runpy
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import openai
 import pytest
 from pydantic import BaseModel
 from pytest_django import Settings
-from pytest_django.live_server_helper import LiveServer
 
 from memorygw import gateway
 from memorygw.models import Tenant
@@ -32,21 +30,6 @@ WEATHER: Any = {
 
 def user(text: str) -> dict[str, str]:
     return {"role": "user", "content": text}
-
-
-@pytest.fixture
-def client(tenant: Tenant, live_server: LiveServer) -> Iterator[openai.OpenAI]:
-    key = gateway.create_api_key(tenant.name, role="service", name="tests")[1]
-    options: dict[str, Any] = {"default_headers": {"X-Memorygw-User": "ada"}, "max_retries": 0}
-    with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key=key, **options) as openai_client:
-        yield openai_client
-
-
-@pytest.fixture
-def direct(model: ScriptedModelServer) -> Iterator[openai.OpenAI]:
-    """The same package against the model's server."""
-    with openai.OpenAI(base_url=model.base_url, api_key="none", max_retries=0) as openai_client:
-        yield openai_client
 
 
 def threads() -> list[list[str]]:
