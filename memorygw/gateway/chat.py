@@ -27,7 +27,7 @@ from memorygw.tools import schemas_problem
 from threads.history import begin, follow
 from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, seen_messages, text_of, turn_problem
 
-_MOST_STEPS = 200
+_MOST_STEPS, _TRIES = 200, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,11 +65,22 @@ def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event
     if problem := schemas_problem(request.tools):
         raise InvalidError(fields={"tools": [problem]})
     refuse_unstorable("tools", list(request.tools))
-    place = _place(tenant_pk, user, request, turns)
-    if place.given is not None:
-        return place.given
+    for _ in range(_TRIES):
+        place = _place(tenant_pk, user, request, turns)
+        if place.given is not None:
+            return place.given
+        try:
+            return answering.stream(_call(tenant_pk, user, request, instructions, place))
+        except HistoryDiffersError:
+            # Somebody was quicker on the thread that was found.
+            if request.thread_id is not None:
+                raise
+    raise HistoryDiffersError
+
+
+def _call(tenant_pk: UUID, user: str, request: Chat, instructions: str, place: _Place) -> answering.Call:
     thread = place.thread
-    call = answering.Call(
+    return answering.Call(
         tenant_id=tenant_pk,
         user_id=user,
         content=None,
@@ -87,7 +98,6 @@ def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event
         history=thread.history if thread else None,
         run_id=request.run_id or new_id(),
     )
-    return answering.stream(call)
 
 
 def list_models() -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from memorygw.testing import ScriptedModelServer
 
 
 @pytest.fixture
-def client(tenant: Tenant, live_server: LiveServer) -> Iterator[openai.OpenAI]:
+def sdk(tenant: Tenant, live_server: LiveServer) -> Iterator[openai.OpenAI]:
     key = gateway.create_api_key(tenant.name, role="service", name="tests")[1]
     options: dict[str, Any] = {"default_headers": {"X-Memorygw-User": "ada"}, "max_retries": 0}
     with openai.OpenAI(base_url=f"{live_server.url}/v1", api_key=key, **options) as openai_client:

@@ -24,8 +24,8 @@ def assistant(text: str) -> dict[str, Any]:
 MORE: list[Any] = [*HELLO, assistant("ok"), user("More")]
 
 
-def chat(client: openai.OpenAI, messages: list[Any], **options: Any) -> str | None:
-    reply = client.chat.completions.create(model="main", messages=messages, **options)
+def chat(sdk: openai.OpenAI, messages: list[Any], **options: Any) -> str | None:
+    reply = sdk.chat.completions.create(model="main", messages=messages, **options)
     content: str | None = reply.choices[0].message.content
     return content
 
@@ -35,9 +35,9 @@ def in_thread(thread: Thread) -> dict[str, Any]:
 
 
 @pytest.fixture
-def hello(client: openai.OpenAI, model: ScriptedModelServer) -> Thread:
+def hello(sdk: openai.OpenAI, model: ScriptedModelServer) -> Thread:
     """A thread in which HELLO was answered."""
-    chat(client, HELLO)
+    chat(sdk, HELLO)
     return Thread.objects.get()
 
 
@@ -45,21 +45,21 @@ def hello(client: openai.OpenAI, model: ScriptedModelServer) -> Thread:
 
 
 def test_the_answer_to_a_conversation_from_elsewhere_is_the_answer_alone(
-    client: openai.OpenAI, model: ScriptedModelServer
+    sdk: openai.OpenAI, model: ScriptedModelServer
 ) -> None:
     history = [user("I drink tea."), assistant("Noted."), user("What do I drink?")]
     model.reply("Tea.", model="main")
-    assert chat(client, history) == "Tea."
-    chat(client, [*history, assistant("Tea."), user("More")])
+    assert chat(sdk, history) == "Tea."
+    chat(sdk, [*history, assistant("Tea."), user("More")])
     assert [len(turns) for turns in threads()] == [6]
 
 
-def test_a_call_with_an_id_that_was_used_before_is_a_call(client: openai.OpenAI, model: ScriptedModelServer) -> None:
+def test_a_call_with_an_id_that_was_used_before_is_a_call(sdk: openai.OpenAI, model: ScriptedModelServer) -> None:
     again = call("get_weather", "c1", city="Rome")
     made = {"role": "assistant", "content": None, "tool_calls": [call("get_weather", "c1", city="Turin")]}
     result = {"role": "tool", "tool_call_id": "c1", "content": "sun"}
     model.reply(None, model="main", tool_calls=[again])
-    reply = client.chat.completions.create(
+    reply = sdk.chat.completions.create(
         model="main",
         messages=[*HELLO, made, result, assistant("Sunny"), user("And Rome?")],  # type: ignore[list-item]
         tools=[WEATHER],
@@ -69,10 +69,10 @@ def test_a_call_with_an_id_that_was_used_before_is_a_call(client: openai.OpenAI,
 
 
 def test_a_named_empty_thread_takes_a_conversation_in(
-    client: openai.OpenAI, model: ScriptedModelServer, tenant: Tenant
+    sdk: openai.OpenAI, model: ScriptedModelServer, tenant: Tenant
 ) -> None:
     thread = Thread.objects.create(tenant=tenant, user_id="ada")
-    chat(client, MORE, **in_thread(thread))
+    chat(sdk, MORE, **in_thread(thread))
     assert [len(turns) for turns in threads()] == [4]
 
 
@@ -80,13 +80,13 @@ def test_a_named_empty_thread_takes_a_conversation_in(
 
 
 def test_a_question_that_failed_goes_with_the_next_one(
-    client: openai.OpenAI, model: ScriptedModelServer, hello: Thread
+    sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread
 ) -> None:
     model.fail(500, model="main")
     with pytest.raises(openai.InternalServerError):
-        chat(client, MORE)
-    chat(client, [*MORE, user("And this")])
-    chat(client, [*MORE, user("And this"), assistant("ok"), user("So?")], **in_thread(hello))
+        chat(sdk, MORE)
+    chat(sdk, [*MORE, user("And this")])
+    chat(sdk, [*MORE, user("And this"), assistant("ok"), user("So?")], **in_thread(hello))
     assert [turn.removeprefix("user: ") for turn in threads()[0] if turn.startswith("user")] == [
         "Hello", "More", "And this", "So?",
     ]  # fmt: skip
@@ -95,15 +95,15 @@ def test_a_question_that_failed_goes_with_the_next_one(
 
 @pytest.mark.parametrize(("named", "whole"), [(False, True), (True, True), (True, False)])
 def test_a_broken_answer_is_given_anew(
-    client: openai.OpenAI, model: ScriptedModelServer, hello: Thread, named: bool, whole: bool
+    sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread, named: bool, whole: bool
 ) -> None:
     options = in_thread(hello) if named else {}
     sent = MORE if whole else MORE[-1:]
     model.stream("One ", "two", ends=False, model="main")
     with pytest.raises(openai.APIError):
-        list(client.chat.completions.create(model="main", messages=sent, stream=True, **options))
+        list(sdk.chat.completions.create(model="main", messages=sent, stream=True, **options))
     model.reply("Whole.", model="main")
-    assert chat(client, sent, **options) == "Whole."
+    assert chat(sdk, sent, **options) == "Whole."
     assert threads() == [["user: Hello", "assistant: ok", "user: More", "assistant: Whole."]]
 
 
@@ -117,29 +117,27 @@ def test_the_key_of_a_stream_that_broke_runs_the_question_again(api: Api, model:
 
 
 def test_two_new_conversations_that_begin_alike_do_not_wait_for_each_other(
-    client: openai.OpenAI, model: ScriptedModelServer
+    sdk: openai.OpenAI, model: ScriptedModelServer
 ) -> None:
-    events = client.chat.completions.create(model="main", messages=HELLO, stream=True)
     model.stream("One", 30, model="main")
-    held = client.chat.completions.create(model="main", messages=HELLO, stream=True)
+    held = sdk.chat.completions.create(model="main", messages=HELLO, stream=True)
     next(iter(held))
-    assert chat(client, HELLO) == "ok"
+    assert chat(sdk, HELLO) == "ok"
     held.close()
-    events.close()
 
 
 # --- requests that are sent again
 
 
 def test_what_is_given_again_is_what_was_given(
-    client: openai.OpenAI, model: ScriptedModelServer, settings: Settings
+    sdk: openai.OpenAI, model: ScriptedModelServer, settings: Settings
 ) -> None:
     settings.MEMORYGW_MEMORY_TOOLS = "persona"
-    chat(client, HELLO)
+    chat(sdk, HELLO)
     calls = [call("memory_recall", "c1", query="home"), call("get_weather", "c2", city="Turin")]
     model.reply("Let me see.", model="main", tool_calls=calls)
     first, second = (
-        client.chat.completions.create(model="main", messages=MORE, tools=[WEATHER]).choices[0] for _ in range(2)
+        sdk.chat.completions.create(model="main", messages=MORE, tools=[WEATHER]).choices[0] for _ in range(2)
     )
     assert [part.id for part in second.message.tool_calls or ()] == ["c2"]
     assert (first.message.content, first.finish_reason) == (second.message.content, second.finish_reason)
@@ -147,69 +145,69 @@ def test_what_is_given_again_is_what_was_given(
 
 
 def test_an_answer_from_elsewhere_is_given_again_as_a_stream_too(
-    client: openai.OpenAI, model: ScriptedModelServer
+    sdk: openai.OpenAI, model: ScriptedModelServer
 ) -> None:
-    chat(client, [*MORE, assistant("Yes."), user("Sure?")])
-    chunks = list(client.chat.completions.create(model="main", messages=MORE, stream=True))
+    chat(sdk, [*MORE, assistant("Yes."), user("Sure?")])
+    chunks = list(sdk.chat.completions.create(model="main", messages=MORE, stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == "Yes."
 
 
 def test_a_fork_of_what_was_answered_is_answered_anew(
-    client: openai.OpenAI, model: ScriptedModelServer, hello: Thread
+    sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread
 ) -> None:
-    chat(client, MORE)
+    chat(sdk, MORE)
     model.reply("Anew.", model="main")
     body = {"metadata": {"thread_id": str(hello.pk), "fork": True}}
-    assert chat(client, MORE, extra_body=body) == "Anew."
+    assert chat(sdk, MORE, extra_body=body) == "Anew."
     assert [len(turns) for turns in threads()] == [4, 4]
 
 
-def test_an_idempotency_key_is_good_for_one_answer(client: openai.OpenAI, model: ScriptedModelServer) -> None:
+def test_an_idempotency_key_is_good_for_one_answer(sdk: openai.OpenAI, model: ScriptedModelServer) -> None:
     key = {"Idempotency-Key": "k-1"}
-    assert chat(client, HELLO, extra_headers=key) == chat(client, HELLO, extra_headers=key) == "ok"
+    assert chat(sdk, HELLO, extra_headers=key) == chat(sdk, HELLO, extra_headers=key) == "ok"
     with pytest.raises(openai.ConflictError):
-        chat(client, [user("Other")], extra_headers=key)
+        chat(sdk, [user("Other")], extra_headers=key)
     assert (len(threads()), len(model.requests_for("main"))) == (1, 1)
 
 
-def test_twins_do_not_answer_for_each_other(client: openai.OpenAI, model: ScriptedModelServer, tenant: Tenant) -> None:
-    chat(client, HELLO)
+def test_twins_do_not_answer_for_each_other(sdk: openai.OpenAI, model: ScriptedModelServer, tenant: Tenant) -> None:
+    chat(sdk, HELLO)
     twin = Thread.objects.create(tenant=tenant, user_id="ada")
-    chat(client, HELLO, **in_thread(twin))
+    chat(sdk, HELLO, **in_thread(twin))
     model.fail(500, model="main", times=2)
     for thread in Thread.objects.all():
         with pytest.raises(openai.InternalServerError):
-            chat(client, MORE, **in_thread(thread))
+            chat(sdk, MORE, **in_thread(thread))
     for thread in Thread.objects.all():
         model.reply(f"For {thread.pk}.", model="main")
-        assert chat(client, MORE, **in_thread(thread)) == f"For {thread.pk}."
+        assert chat(sdk, MORE, **in_thread(thread)) == f"For {thread.pk}."
 
 
 def test_a_question_behind_a_question_is_no_answer(
-    client: openai.OpenAI, model: ScriptedModelServer, hello: Thread
+    sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread
 ) -> None:
     model.fail(500, model="main")
     with pytest.raises(openai.InternalServerError):
-        chat(client, MORE, **in_thread(hello))
-    chat(client, [user("Other")], **in_thread(hello))
+        chat(sdk, MORE, **in_thread(hello))
+    chat(sdk, [user("Other")], **in_thread(hello))
     model.reply("Real.", model="main")
-    assert chat(client, MORE) == "Real."
+    assert chat(sdk, MORE) == "Real."
 
 
 # --- memory off
 
 
 def test_what_was_said_with_memory_off_is_not_learned_from_a_copy(
-    client: openai.OpenAI, model: ScriptedModelServer
+    sdk: openai.OpenAI, model: ScriptedModelServer
 ) -> None:
     secret = [user("I am secret.")]
     off = {"extra_headers": {"X-Memorygw-Memory": "off"}}
-    chat(client, secret, **off)
-    chat(client, [*secret, assistant("edited"), user("I drink tea.")])
+    chat(sdk, secret, **off)
+    chat(sdk, [*secret, assistant("edited"), user("I drink tea.")])
     model.fail(500, model="main")
     with pytest.raises(openai.InternalServerError):
-        chat(client, [user("I am hidden.")])
-    chat(client, [user("I am hidden.")], **off)
+        chat(sdk, [user("I am hidden.")])
+    chat(sdk, [user("I am hidden.")], **off)
     learn()
     read = "\n".join(request.text for request in model.requests_for("cheap") if '"operations"' in request.text)
     assert ("I drink tea." in read, "secret" in read, "hidden" in read) == (True, False, False)
@@ -218,29 +216,29 @@ def test_what_was_said_with_memory_off_is_not_learned_from_a_copy(
 # --- bytes and bodies
 
 
-def test_half_a_character_in_a_chunk_is_whole_in_the_next(client: openai.OpenAI, model: ScriptedModelServer) -> None:
+def test_half_a_character_in_a_chunk_is_whole_in_the_next(sdk: openai.OpenAI, model: ScriptedModelServer) -> None:
     halves = ("Hi \ud83d", "\ude00!")
     chunks = [{"choices": [{"index": 0, "delta": {"content": half}, "finish_reason": None}]} for half in halves]
     model.stream(*(b"data: %s\n\n" % json.dumps(chunk).encode() for chunk in chunks), model="main")
-    told = list(client.chat.completions.create(model="main", messages=HELLO, stream=True))
+    told = list(sdk.chat.completions.create(model="main", messages=HELLO, stream=True))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in told if chunk.choices) == "Hi 😀!"
     assert threads() == [["user: Hello", "assistant: Hi 😀!"]]
 
 
-def test_a_first_chunk_without_choices_spoils_nothing(client: openai.OpenAI, model: ScriptedModelServer) -> None:
+def test_a_first_chunk_without_choices_spoils_nothing(sdk: openai.OpenAI, model: ScriptedModelServer) -> None:
     first = {"choices": [], "id": "", "object": "", "created": 0, "model": "", "prompt_filter_results": []}
     model.stream(first, "Hi.", model="main")
-    told = list(client.chat.completions.create(model="main", messages=HELLO, stream=True))
+    told = list(sdk.chat.completions.create(model="main", messages=HELLO, stream=True))
     assert {(chunk.object, chunk.model) for chunk in told} == {("chat.completion.chunk", "main")}
     assert all(chunk.id and chunk.usage is None for chunk in told)
 
 
 def test_what_fails_before_the_first_word_has_its_status_in_a_stream_too(
-    client: openai.OpenAI, model: ScriptedModelServer
+    sdk: openai.OpenAI, model: ScriptedModelServer
 ) -> None:
     model.fail(429, model="main", headers={"Retry-After": "7"})
     with pytest.raises(openai.RateLimitError) as refused:
-        client.chat.completions.create(model="main", messages=HELLO, stream=True)
+        sdk.chat.completions.create(model="main", messages=HELLO, stream=True)
     assert refused.value.response.headers["Retry-After"] == "7"
 
 
@@ -256,13 +254,13 @@ def test_what_fails_before_the_first_word_has_its_status_in_a_stream_too(
         {"user": ""},
     ],
 )
-def test_bodies_of_all_kinds_are_refused(client: openai.OpenAI, body: dict[str, Any]) -> None:
+def test_bodies_of_all_kinds_are_refused(sdk: openai.OpenAI, body: dict[str, Any]) -> None:
     with pytest.raises(openai.APIStatusError) as refused:
-        client.post("/chat/completions", body={"model": "main", "messages": HELLO, **body}, cast_to=object)
+        sdk.post("/chat/completions", body={"model": "main", "messages": HELLO, **body}, cast_to=object)
     assert 400 <= refused.value.status_code < 500
     assert not Turn.objects.exists()
 
 
-def test_said_to_is_what_was_sent(client: openai.OpenAI, model: ScriptedModelServer, hello: Thread) -> None:
-    chat(client, MORE)
+def test_said_to_is_what_was_sent(sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread) -> None:
+    chat(sdk, MORE)
     assert said_to(model) == [("user", "Hello"), ("assistant", "ok"), ("user", "More")]

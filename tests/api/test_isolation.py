@@ -26,7 +26,8 @@ from tests.api.worlds import REFUSED, STRANGERS, TOOL, Credential, World, dump, 
 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 VOLATILE = re.compile(
-    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)|(mgwu_|fact-)[\w:-]+"
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)"
+    r"|(mgwu_|fact-|chatcmpl-|created\W+)[\w:-]+"
 )
 USER_HEADER = "X-Memorygw-User"
 
@@ -203,6 +204,7 @@ def seen(sent: Sent) -> tuple[int, dict[str, str], str]:
     if response.status_code < 300:
         # Of the length as well: a time without microseconds is shorter.
         headers.pop("Content-Length", None)
+        headers = {name: VOLATILE.sub("…", value) for name, value in headers.items()}
         text = VOLATILE.sub("…", text.replace(str(sent.value), "…"))
     return response.status_code, headers, text
 
