@@ -120,6 +120,11 @@ class LateWork(models.Model):
         abstract = True
         indexes = [models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="%(class)s_due")]
 
+    def batch_of(self, most: int) -> int:
+        """How much to take on: half as much with each failed attempt. A new answer may have reset the count since the
+        claim."""
+        return max(most >> max(self.attempts - 1, 0), 1)
+
 
 def claim_seconds() -> float:
     """How long a claim lasts: just longer than a model call can, so that only a dead worker loses it.

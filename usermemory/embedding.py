@@ -65,7 +65,7 @@ def embed_facts(state_id: UUID) -> None:
         if state is None:
             return
         try:
-            _embed_batch(state, max(BATCH_FACTS // 2 ** (state.attempts - 1), 1))
+            _embed_batch(state, state.batch_of(BATCH_FACTS))
         except ModelFailedError as error:
             logger.warning("Embedding %s failed: %s", state_id, error.reason)
             EmbeddingState.objects.fail(state_id, token, error.reason)

@@ -133,7 +133,7 @@ class LearningStore:
             # Read later, with the first answer or scan after it is switched on.
             ExtractionState.objects.settle(state.pk, token)
             return
-        batch = max(BATCH_TURNS // 2 ** (state.attempts - 1), 1) if state.last_error == "reply_cut" else BATCH_TURNS
+        batch = state.batch_of(BATCH_TURNS) if state.last_error == "reply_cut" else BATCH_TURNS
         through = min(state.answered, state.covered + batch)
         watermark = self.watermark(thread.tenant_id, thread.user_id)
         turns = component("THREAD_STORE").get_turns_between(thread.tenant_id, thread.id, state.covered, through)

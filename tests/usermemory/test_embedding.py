@@ -208,6 +208,11 @@ def test_a_server_that_refuses_everything_is_asked_again_later(tenant: Tenant, s
     assert [vector(row) for row in rows] == [None] * 3
 
 
+@pytest.mark.parametrize(("attempts", "batch"), [(0, 100), (1, 100), (2, 50), (3, 25), (12, 1)])
+def test_a_batch_is_halved_with_each_failed_attempt(attempts: int, batch: int) -> None:
+    assert EmbeddingState(attempts=attempts).batch_of(100) == batch
+
+
 def test_after_many_failures_the_next_change_tries_again(tenant: Tenant, embedder: ScriptedModelServer) -> None:
     row = fact(tenant, "pet", "owl")
     embedder.fail(500, model="embed", times=MAX_ATTEMPTS)
