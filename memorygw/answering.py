@@ -29,7 +29,7 @@ from memorygw.learning import queue_learning, teaches_facts
 from memorygw.live import Answer, ClientChat, Decision, Event, LiveRun
 from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
-from memorygw.running import place_of, result_of, result_room, run_events, run_on
+from memorygw.running import last_said, place_of, result_of, result_room, run_events, run_on
 from memorygw.tokens import count_tokens
 from memorygw.tools import Tool, Toolbox, ToolCaller, spent
 from threads.runs import RunDraft
@@ -132,14 +132,21 @@ def _resumed(continuation: Continuation) -> LiveRun:
         raise RunNotWaitingError(run_id=run.id)
     _check_decisions(run, continuation.decisions)
     thread = store.get_thread(tenant_id, run.thread_id, user_id=user_id)
-    live = _stored(thread, run, continuation.persona or run.persona, continuation.own_tools)
+    live = _stored(thread, run, continuation.persona or run.persona, own_tools=continuation.own_tools)
     live.decisions = {decision.tool_call_id: decision for decision in continuation.decisions}
     live.next_turn_id = continuation.first_turn_id
     store.resume_run(thread, run)
     return live
 
 
-def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: UUID | None = None) -> Answer:
+def answer_again(
+    tenant_id: UUID,
+    user_id: str,
+    run_id: UUID,
+    *,
+    first_turn_id: UUID | None = None,
+    chat: ClientChat | None = None,
+) -> Answer:
     """What a run came to, once more. See `memorygw.gateway.answer_again` for the contract."""
     store = component("THREAD_STORE")
     run = store.get_run(tenant_id, run_id, user_id=user_id)
@@ -153,9 +160,9 @@ def answer_again(tenant_id: UUID, user_id: str, run_id: UUID, *, first_turn_id: 
     if run.status == "cancelled":
         raise RunCancelledError(**place_of(run))
     if run.status in ("failed", "running"):
-        return run_on(_reopened(thread, run, first_seq))
+        return run_on(_reopened(thread, run, first_seq, chat))
     turns = store.get_turns_between(tenant_id, thread.id, first_seq - 1, run.last_seq)
-    return result_of(run, turns, turns[-1] if run.status == "completed" else None)
+    return result_of(run, turns, last_said(turns) if run.status == "completed" else None)
 
 
 def append_turns(append: Append) -> list[Any]:
@@ -207,7 +214,7 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
             thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
             token = thread.lease_token
         if call.said is not None and not said:
-            _ask_anew(call, thread)
+            _ask_anew(thread, remembers=call.remembers)
         store.check_results(thread, said)
         turns = store.append_turns(thread, said, token=token, model=model) if said else []
         run = store.start_run(thread, draft, token=token)
@@ -225,11 +232,11 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     )
 
 
-def _ask_anew(call: Call, thread: Any) -> None:
+def _ask_anew(thread: Any, *, remembers: bool) -> None:
     """The question is stored already; what was half an answer to it goes."""
     store = component("THREAD_STORE")
     store.drop_interrupted(thread)
-    if not call.remembers:
+    if not remembers:
         store.forbid_learning(thread)
 
 
@@ -282,19 +289,30 @@ def _run_draft(call: Call, persona: Persona | None, context: Context | None) -> 
     )
 
 
-def _stored(thread: Any, run: Any, persona: Persona | None, own_tools: Sequence[Tool] = ()) -> LiveRun:
+def _stored(
+    thread: Any,
+    run: Any,
+    persona: Persona | None,
+    *,
+    own_tools: Sequence[Tool] = (),
+    chat: ClientChat | None = None,
+) -> LiveRun:
     """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
     used_up = spent(component("THREAD_STORE").get_results(run))
-    return LiveRun(
-        caller=ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id, counts=used_up),
-        thread=thread,
-        run=run,
-        persona=persona,
-        tools=offered_tools(persona, run.model, thread.user_id, client=run.tools, own=own_tools),
+    tools = offered_tools(
+        persona,
+        run.model,
+        thread.user_id,
+        client=run.tools,
+        own=own_tools,
+        remembers=chat is None or chat.remembers,
+        unattended=chat is not None,
     )
+    caller = ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id, counts=used_up)
+    return LiveRun(caller=caller, thread=thread, run=run, persona=persona, tools=tools, chat=chat)
 
 
-def _reopened(thread: Any, run: Any, first_seq: int) -> LiveRun:
+def _reopened(thread: Any, run: Any, first_seq: int, chat: ClientChat | None) -> LiveRun:
     """A failed run, or one whose process died, under a new lease, with its turns from ``first_seq`` on.
 
     When the conversation has gone on without it, its failure stands.
@@ -303,10 +321,10 @@ def _reopened(thread: Any, run: Any, first_seq: int) -> LiveRun:
     token = store.acquire_lease(thread.tenant_id, thread.id, user_id=thread.user_id)
     try:
         thread = store.get_thread(thread.tenant_id, thread.id)
-        live = _stored(thread, run, run.persona)
+        live = _stored(thread, run, run.persona, chat=chat)
         live.turns = store.get_turns_between(thread.tenant_id, thread.id, first_seq - 1, thread.turn_count)
         if store.reopen_run(thread, run, token=token):
-            store.drop_interrupted(thread)
+            _ask_anew(thread, remembers=chat is None or chat.remembers)
             live.turns = [turn for turn in live.turns if turn.status != "interrupted"]
         else:
             error = LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure)

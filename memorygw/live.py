@@ -9,9 +9,6 @@ from memorygw.context import Context, ContextWarning
 from memorygw.models import Persona
 from memorygw.tools import Toolbox, ToolCaller
 
-SEEN = "seen"
-"""In a turn's metadata: what a client saw instead of it."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
@@ -33,8 +30,7 @@ class Decision:
 class Answer:
     """What an ask gives: thread, run, the answer (None: the run waits), every turn that is new, and the cost.
 
-    ``reply``: what the model's server said last, where that came whole and is at hand. ``seen``: the answer as a client
-    that keeps the conversation itself is to see it."""
+    ``reply``: what the model's server said last, where that came whole and is at hand."""
 
     thread_id: UUID
     run: Any
@@ -43,7 +39,6 @@ class Answer:
     usage: dict[str, int]
     warnings: Sequence[ContextWarning]
     reply: dict[str, Any] | None = None
-    seen: Any = None
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
 )
 from memorygw.learning import queue_learning, teaches_facts
-from memorygw.live import SEEN, Answer, Event, LiveRun, ToolEvent
-from memorygw.llm.base import Completion, CompletionRequest
+from memorygw.live import Answer, Event, LiveRun, ToolEvent
+from memorygw.llm.base import Completion, CompletionRequest, Message
 from memorygw.llm.calls import call_model, stream_model
 from memorygw.models import ModelCall
 from memorygw.preparing import ContextQuery, read_context
@@ -64,29 +64,27 @@ def run_events(live: LiveRun) -> Iterator[Event]:
 
 
 def _steps(live: LiveRun) -> Generator[Event, None, Answer]:
+    reply = None
     while True:
         if waiting := (yield from _run_tools(live)):
-            component("THREAD_STORE").pause_run(live.thread, live.run, waiting)
-            return result_of(live.run, live.turns, None)
+            return replace(_hand_over(live), reply=reply) if live.chat else _pause(live, waiting)
         completion = yield from _complete(live)
-        draft = _said(live, completion)
+        reply, draft = completion.raw, _said(live, completion)
         if not completion.tool_calls:
-            return replace(_settle(live, draft), reply=completion.raw, seen=draft.seen)
-        calls = _append(live, draft)
+            return replace(_settle(live, draft), reply=reply)
+        yield Event("turn", _append(live, draft))
         live.text_so_far = ""
-        yield Event("turn", calls)
         live.run.tool_steps += 1
         live.open_calls = list(completion.tool_calls)
-        if live.chat and (theirs := _clients_calls(live, completion)):
-            live.open_calls = [call for call in live.open_calls if call not in theirs]
-            yield from _run_tools(live)
-            return replace(_hand_over(live, calls), reply=completion.raw, seen=draft.seen)
 
 
 def _run_tools(live: LiveRun) -> Generator[Event, None, list[dict[str, Any]]]:
     """Results for the open calls, in their order; at the first that waits for a decision, all of those that do."""
     if live.open_calls is None:
         live.open_calls = component("THREAD_STORE").get_open_calls(live.run)
+    if live.chat:
+        # A client goes on in a request of its own, so what runs here must be done by then.
+        live.open_calls.sort(key=lambda call: bool(live.tools.waits_for(call["function"]["name"])))
     while live.open_calls:
         call = live.open_calls[0]
         name = call["function"]["name"]
@@ -127,7 +125,7 @@ def _store_result(live: LiveRun, call: dict[str, Any]) -> Any:
 
 def _tool_turn(live: LiveRun, call: dict[str, Any], text: str) -> TurnDraft:
     is_theirs = live.tools.waits_for(call["function"]["name"]) == "client"
-    turn = TurnDraft(role="tool", content=text, tool_call_id=call["id"], seen="as it is" if is_theirs else None)
+    turn = TurnDraft(role="tool", content=text, tool_call_id=call["id"], hidden=not is_theirs)
     too_long = turn_tokens(turn, live.run.model) > result_room(live.run.model)
     return replace(turn, content="Error: the result is too long for the model.") if too_long else turn
 
@@ -248,7 +246,12 @@ def _settle(live: LiveRun, draft: TurnDraft) -> Answer:
     return result_of(live.run, live.turns, answer)
 
 
-def _hand_over(live: LiveRun, calls: Any) -> Answer:
+def _pause(live: LiveRun, waiting: list[dict[str, Any]]) -> Answer:
+    component("THREAD_STORE").pause_run(live.thread, live.run, waiting)
+    return result_of(live.run, live.turns, None)
+
+
+def _hand_over(live: LiveRun) -> Answer:
     """End a run with calls that are the client's to make: their results come with its next request."""
     caller, store = live.caller, component("THREAD_STORE")
     with transaction.atomic(durable=True):
@@ -257,32 +260,37 @@ def _hand_over(live: LiveRun, calls: Any) -> Answer:
             raise LeaseLostError
         store.release_lease(caller.tenant_id, live.thread.id, live.run.lease_token)
         queue_learning(live.thread, live.persona)
-    return result_of(live.run, live.turns, calls)
+    return result_of(live.run, live.turns, last_said(live.turns))
 
 
-def _clients_calls(live: LiveRun, completion: Completion) -> list[dict[str, Any]]:
-    return [call for call in completion.tool_calls if live.tools.waits_for(call["function"]["name"]) == "client"]
+def last_said(turns: Sequence[Any]) -> Any:
+    """The assistant's last of some turns: results of tools that run here may stand behind it."""
+    return next(turn for turn in reversed(turns) if turn.role == "assistant")
 
 
 def _said(live: LiveRun, completion: Completion) -> TurnDraft:
-    """The model's turn. A client sees the text of all steps as one, and no call of a tool that runs here."""
-    calls, theirs = list(completion.tool_calls) or None, _clients_calls(live, completion)
+    """The model's turn. A client does not see it when it only calls tools that run here."""
+    calls = list(completion.tool_calls)
+    theirs = [call for call in calls if live.tools.waits_for(call["function"]["name"]) == "client"]
     live.said += completion.content or ""
-    seen: Any = None
-    differs = False
-    if theirs or not calls:
-        seen = {"role": "assistant", "content": live.said or None, "refusal": completion.refusal, "tool_calls": theirs}
-        differs = live.said != (completion.content or "") or theirs != (calls or [])
-        live.said = ""
+    hidden = bool(calls) and not theirs
     return TurnDraft(
         role="assistant",
         content=completion.content or None if calls else completion.content,
         refusal=completion.refusal,
-        tool_calls=calls,
+        tool_calls=calls or None,
         model=completion.model,
-        metadata={SEEN: seen} if differs else {},
-        seen=seen,
+        client_view=None if hidden else _client_view(live, completion, theirs),
+        hidden=hidden,
     )
+
+
+def _client_view(live: LiveRun, completion: Completion, theirs: list[dict[str, Any]]) -> Message | None:
+    """The text of all steps as one, and no call of a tool that runs here; None where the turn says just that."""
+    said, live.said = live.said, ""
+    if said == (completion.content or "") and theirs == list(completion.tool_calls):
+        return None
+    return {"role": "assistant", "content": said or None, "refusal": completion.refusal, "tool_calls": theirs}
 
 
 def _close(live: LiveRun, error: BaseException) -> None:
@@ -292,10 +300,10 @@ def _close(live: LiveRun, error: BaseException) -> None:
     """
     store, run = component("THREAD_STORE"), live.run
     if live.text_so_far.strip():
-        seen = {"role": "assistant", "content": live.said + live.text_so_far}
-        said = TurnDraft(role="assistant", content=live.text_so_far, model=run.model, status="interrupted", seen=seen)
+        view = {"role": "assistant", "content": live.said + live.text_so_far} if live.said else None
+        said = TurnDraft(role="assistant", content=live.text_so_far, model=run.model, status="interrupted")
         with suppress(LeaseLostError, ThreadNotFoundError):
-            _append(live, said)
+            _append(live, replace(said, client_view=view))
     code = error.reason if isinstance(error, ModelFailedError) else getattr(error, "code", "interrupted")
     try:
         store.finish_run(run, "failed", error=code)

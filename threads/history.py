@@ -6,7 +6,6 @@ before it, so one indexed look-up finds the thread, however long it is.
 
 import hashlib
 import json
-from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
@@ -18,11 +17,9 @@ def begin(tenant_id: UUID, user_id: str) -> UUID:
     return _digest([str(tenant_id), user_id])
 
 
-def follow(history: UUID, messages: Iterable[Message]) -> UUID:
-    """The history with these messages behind it."""
-    for message in messages:
-        history = _digest([history.hex, _canonical(message)])
-    return history
+def follow(history: UUID, message: Message) -> UUID:
+    """The history with this message behind it."""
+    return _digest([history.hex, _canonical(message)])
 
 
 def _digest(value: Any) -> UUID:

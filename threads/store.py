@@ -31,7 +31,7 @@ from memorygw.paging import Page, newest_first
 from threads.history import begin, follow
 from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.runs import RunStore
-from threads.turns import INSTRUCTION_ROLES, TurnDraft, seen_messages, turn_tokens
+from threads.turns import INSTRUCTION_ROLES, TurnDraft, client_view_of, turn_tokens
 from threads.windows import WindowStore
 
 
@@ -381,9 +381,10 @@ def _histories(thread: Thread, drafts: Sequence[TurnDraft]) -> list[UUID | None]
     """What a client has seen up to and with each of the turns; None for one that it does not see."""
     history, found = thread.history or begin(thread.tenant_id, thread.user_id), []
     for draft in drafts:
-        messages = seen_messages(draft)
-        history = follow(history, messages)
-        found.append(history if messages else None)
+        # Instructions are a client's own.
+        is_seen = not draft.hidden and draft.role not in INSTRUCTION_ROLES
+        history = follow(history, client_view_of(draft)) if is_seen else history
+        found.append(history if is_seen else None)
     return found
 
 
@@ -404,6 +405,7 @@ def _turn(draft: TurnDraft, **place: Any) -> Turn:
         refusal=draft.refusal,
         model=draft.model,
         metadata=draft.metadata,
+        client_view=draft.client_view,
         learnable=draft.learnable,
         teaches_facts=draft.teaches_facts,
         status=draft.status,

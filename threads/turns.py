@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from memorygw.llm.base import MAX_CALL_ID_CHARS, Message
@@ -26,7 +26,8 @@ ROLES = ("user", "assistant", "tool", *INSTRUCTION_ROLES)
 
 @dataclass(frozen=True, kw_only=True)
 class TurnDraft:
-    """A turn before it has a place in a thread. ``seen``: what a client gets to see instead of it, None for nothing."""
+    """A turn before it has a place in a thread. ``client_view``: the message that a client gets instead of it;
+    ``hidden``: none at all."""
 
     role: str
     content: Content
@@ -39,7 +40,8 @@ class TurnDraft:
     learnable: bool = True
     teaches_facts: bool = True
     status: str = "complete"
-    seen: Message | Literal["as it is"] | None = "as it is"
+    client_view: Message | None = None
+    hidden: bool = False
     id: UUID | None = None
 
 
@@ -78,15 +80,10 @@ class ThreadLike(Protocol):
 T = TypeVar("T", bound=TurnLike)
 
 
-def seen_messages(turn: Any) -> list[Message]:
-    """What a client that keeps the conversation itself has of a turn: nothing of instructions, which are its own."""
-    seen: Any = getattr(turn, "seen", "as it is")
-    if turn.role in INSTRUCTION_ROLES or seen is None:
-        return []
-    if seen != "as it is":
-        return [seen]
+def client_view_of(turn: Any) -> Message:
+    """What a client that keeps the conversation itself has of a turn, stored or not."""
     names = ("role", "content", "refusal", "tool_calls", "tool_call_id")
-    return [{name: getattr(turn, name) for name in names}]
+    return turn.client_view or {name: getattr(turn, name) for name in names}
 
 
 def turn_problem(turn: TurnDraft) -> tuple[str, str] | None:

@@ -44,7 +44,7 @@ _OURS = ("messages", "model", "tools", "stream", "stream_options", "user", "meta
 _OUR_METADATA = ("thread_id", "fork")
 
 
-class Completion(serializers.Serializer[Any]):
+class ChatRequest(serializers.Serializer[Any]):
     messages = MessagesField()
     model = serializers.CharField(required=False, max_length=200)
     tools = ToolsField(required=False, allow_null=True)
@@ -91,16 +91,16 @@ def _as_upstream(response: Response, failure: ModelFailedError) -> None:
 
 
 class ChatViewSet(GatewayViewSet):
-    @describe("create_chat_completion", request=Completion, responses=ANSWERS, parameters=[*HEADERS, PARAMETER])
+    @describe("create_chat_completion", request=ChatRequest, responses=ANSWERS, parameters=[*HEADERS, PARAMETER])
     def create(self, request: Request) -> HttpResponseBase:
         """OpenAI's chat completion, with memory put in and the conversation stored."""
-        body = valid(Completion, request.data)
+        body = valid(ChatRequest, request.data)
         caller, chat = (self.tenant_id, acting_user(request, body.get("user"))), self._chat(request, body)
         answer = once(
             request,
             caller,
             lambda run_id: gateway.chat(*caller, replace(chat, run_id=run_id)),
-            lambda run_id: gateway.answer_again(*caller, run_id),
+            lambda run_id: gateway.chat_again(*caller, run_id, chat),
         )
         if body.get("stream"):
             options = body.get("stream_options") or {}

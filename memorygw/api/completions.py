@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from memorygw import gateway
 from memorygw.gateway import Answer, Event
+from threads.turns import client_view_of
 
 
 def completion(answer: Answer) -> dict[str, Any]:
@@ -13,7 +13,7 @@ def completion(answer: Answer) -> dict[str, Any]:
     see as one: calls of tools that ran here, text of several steps, the cost of all of them."""
     raw = answer.reply or _plain(answer)
     [choice, *_] = raw["choices"]
-    seen = answer.seen or answer.answer.metadata.get(gateway.SEEN) or vars(answer.answer)
+    seen = client_view_of(answer.answer)
     calls = seen.get("tool_calls")
     message = {name: value for name, value in choice["message"].items() if name != "tool_calls"}
     message |= {"content": seen.get("content"), **({"tool_calls": calls} if calls else {})}

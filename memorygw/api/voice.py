@@ -75,7 +75,7 @@ class VoiceViewSet(GatewayViewSet):
             request,
             (self.tenant_id, self.speaker or ""),
             lambda batch_id: gateway.add_voice_fragments(*place, items, batch_id=batch_id),
-            lambda batch_id: gateway.has_voice_batch(*place, batch_id),
+            lambda batch_id: gateway.get_voice_batch(*place, batch_id),
         )
         return Response(status=202)
 

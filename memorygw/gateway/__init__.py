@@ -18,7 +18,7 @@ from memorygw.gateway.asking import (
     stream,
     stream_continued,
 )
-from memorygw.gateway.chat import Chat, chat, list_models
+from memorygw.gateway.chat import Chat, chat, chat_again, list_models
 from memorygw.gateway.conversations import (
     MAX_APPENDED_TURNS,
     MAX_TITLE_CHARS,
@@ -88,11 +88,11 @@ from memorygw.gateway.voice import (
     VOICE_ROLES,
     add_voice_fragments,
     close_voice_session,
+    get_voice_batch,
     get_voice_session,
-    has_voice_batch,
     open_voice_session,
 )
-from memorygw.live import SEEN, Answer, Decision, Event, ToolEvent
+from memorygw.live import Answer, Decision, Event, ToolEvent
 
 __all__ = [
     "FACT_KINDS",
@@ -102,7 +102,6 @@ __all__ = [
     "MAX_REVIEWED",
     "MAX_TITLE_CHARS",
     "MAX_TOKEN_SECONDS",
-    "SEEN",
     "STATUSES",
     "VOICE_ROLES",
     "Answer",
@@ -129,6 +128,7 @@ __all__ = [
     "cancel_run",
     "change_memory",
     "chat",
+    "chat_again",
     "clear_user_facts",
     "close_voice_session",
     "continue_run",
@@ -155,9 +155,9 @@ __all__ = [
     "get_turns",
     "get_turns_from",
     "get_user_facts",
+    "get_voice_batch",
     "get_voice_session",
     "has_id",
-    "has_voice_batch",
     "learn_from_messages",
     "list_memories",
     "list_models",

@@ -5,6 +5,7 @@ The conversation is found by what the client has seen of it, and only what is ne
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 from uuid import UUID
@@ -12,7 +13,7 @@ from uuid import UUID
 from memorygw import answering
 from memorygw.conf import component
 from memorygw.database import release_connection
-from memorygw.exceptions import HistoryDiffersError, InvalidError
+from memorygw.exceptions import HistoryDiffersError, InvalidError, RunNotFoundError
 from memorygw.gateway.arguments import (
     TenantLike,
     UserLike,
@@ -22,10 +23,10 @@ from memorygw.gateway.arguments import (
     thread_uuid,
 )
 from memorygw.ids import new_id
-from memorygw.live import SEEN, Answer, ClientChat, Event
+from memorygw.live import Answer, ClientChat, Event
 from memorygw.tools import schemas_problem
 from threads.history import begin, follow
-from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, seen_messages, text_of, turn_problem
+from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, client_view_of, text_of, turn_problem
 
 _MOST_STEPS, _TRIES = 200, 3
 
@@ -78,6 +79,28 @@ def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event
     raise HistoryDiffersError
 
 
+def chat_again(tenant: TenantLike, user_id: UserLike, run_id: UUID, request: Chat) -> Answer:
+    """What the same request has come to, whose run got this id, as by `answer_again`; it may have needed no run."""
+    tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    instructions, turns = _read(request.messages)
+    try:
+        return answering.answer_again(tenant_pk, user, run_id, chat=_client_chat(request, instructions))
+    except RunNotFoundError:
+        given = _place(tenant_pk, user, request, turns).given
+        if given is None:
+            raise
+        return given
+
+
+def _client_chat(request: Chat, instructions: str) -> ClientChat:
+    return ClientChat(
+        parameters=dict(request.parameters),
+        instructions=instructions,
+        remembers=request.remembers,
+        passes_chunks=request.streams,
+    )
+
+
 def _call(tenant_pk: UUID, user: str, request: Chat, instructions: str, place: _Place) -> answering.Call:
     thread = place.thread
     return answering.Call(
@@ -88,12 +111,7 @@ def _call(tenant_pk: UUID, user: str, request: Chat, instructions: str, place: _
         model=request.model,
         tools=request.tools,
         streams=request.streams,
-        chat=ClientChat(
-            parameters=dict(request.parameters),
-            instructions=instructions,
-            remembers=request.remembers,
-            passes_chunks=request.streams,
-        ),
+        chat=_client_chat(request, instructions),
         said=place.new,
         history=thread.history if thread else None,
         run_id=request.run_id or new_id(),
@@ -143,9 +161,7 @@ def _place(tenant_pk: UUID, user: str, request: Chat, turns: list[TurnDraft]) ->
     ``histories[n]`` is what a client has seen after its first ``n`` messages.
     """
     store = component("THREAD_STORE")
-    histories = list(
-        accumulate(turns, lambda history, turn: follow(history, seen_messages(turn)), initial=begin(tenant_pk, user))
-    )
+    histories = list(accumulate(map(client_view_of, turns), follow, initial=begin(tenant_pk, user)))
     if request.thread_id is not None:
         named = store.get_thread(tenant_pk, thread_uuid(request.thread_id), user_id=user)
         return _place_in(named, request, turns, histories)
@@ -186,7 +202,7 @@ def _is_unanswered(thread: Any, new: Sequence[TurnDraft]) -> bool:
     stored = component("THREAD_STORE").get_last_turns(thread.tenant_id, thread.pk, len(new) + 1)
     stored = stored[:-1] if stored and stored[-1].status == "interrupted" else stored[-len(new) :]
     start = begin(thread.tenant_id, thread.user_id)
-    last, sent = (follow(start, (m for turn in turns for m in seen_messages(turn))) for turns in (stored, new))
+    last, sent = (reduce(follow, map(client_view_of, turns), start) for turns in (stored, new))
     return bool(stored) and last == sent
 
 
@@ -209,6 +225,5 @@ def _answered(asked: Any) -> _Place | None:
             turns=[],
             usage={"prompt_tokens": run.prompt_tokens, "completion_tokens": run.completion_tokens} if run else {},
             warnings=[],
-            seen=answer.metadata.get(SEEN) or seen_messages(answer)[0],
         ),
     )

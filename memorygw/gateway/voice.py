@@ -67,7 +67,7 @@ def add_voice_fragments(
     return voice.add_fragments(tenant_id(tenant), user_or_nobody(user_id), pk, fragments, batch_id=batch_id)
 
 
-def has_voice_batch(tenant: TenantLike, user_id: UserLike | None, session_id: UUID | str, batch_id: UUID) -> UUID:
+def get_voice_batch(tenant: TenantLike, user_id: UserLike | None, session_id: UUID | str, batch_id: UUID) -> UUID:
     """The id of a batch that was stored. `VoiceSessionNotFoundError` when it was not."""
     session = voice.find_session(tenant_id(tenant), user_or_nobody(user_id), _session_id(session_id))
     if not session.batches.filter(pk=batch_id).exists():

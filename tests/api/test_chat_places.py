@@ -7,9 +7,10 @@ import openai
 import pytest
 from pytest_django import Settings
 
+from memorygw import gateway
 from memorygw.models import Tenant
 from memorygw.testing import ScriptedModelServer
-from tests.api.test_chat import HELLO, WEATHER, said_to, threads, user
+from tests.api.test_chat import HELLO, WEATHER, threads, user
 from tests.conftest import Api, learn
 from tests.memorygw.runs import call
 from threads.models import Thread, Turn
@@ -170,6 +171,67 @@ def test_an_idempotency_key_is_good_for_one_answer(sdk: openai.OpenAI, model: Sc
     assert (len(threads()), len(model.requests_for("main"))) == (1, 1)
 
 
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_a_key_gives_the_same_answer_again(
+    sdk: openai.OpenAI, model: ScriptedModelServer, tenant: Tenant, settings: Settings, fails_first: bool
+) -> None:
+    """As the first request asked for it: without memory, with its own parameters, instructions and tools."""
+    settings.MEMORYGW_MEMORY_TOOLS = "persona"
+    gateway.upsert_user_fact(tenant, "ada", "drink", "tea")
+    messages: list[Any] = [{"role": "system", "content": "Be brief."}, user("Weather?")]
+    headers = {"Idempotency-Key": "k-1", "X-Memorygw-Memory": "off"}
+    options: Any = {"tools": [WEATHER], "temperature": 0.25, "extra_headers": headers}
+
+    def asked() -> Any:
+        return sdk.chat.completions.create(model="main", messages=messages, **options).choices[0]
+
+    if fails_first:
+        model.fail(500, model="main")
+        with pytest.raises(openai.InternalServerError):
+            asked()
+    model.reply(None, model="main", tool_calls=[call("get_weather", "c1", city="Turin")])
+    answers = [asked() for _ in range(3)]
+    assert [answer.finish_reason for answer in answers] == ["tool_calls"] * 3
+    assert [part.id for answer in answers for part in answer.message.tool_calls] == ["c1"] * 3
+    sent = model.requests_for("main")
+    assert len(sent) == (2 if fails_first else 1)
+    assert (sent[-1].system, sent[-1].body["temperature"]) == ("Be brief.", 0.25)
+    assert sent[-1].body["tools"] == [WEATHER]
+    assert not Turn.objects.filter(learnable=True).exists()
+
+
+def test_a_key_gives_a_clients_calls_again_where_a_result_of_ours_is_stored_last(
+    sdk: openai.OpenAI, model: ScriptedModelServer, settings: Settings
+) -> None:
+    settings.MEMORYGW_MEMORY_TOOLS = "persona"
+    calls = [call("get_weather", "c1", city="Turin"), call("memory_recall", "c2", query="home")]
+    model.reply("Let me see.", model="main", tool_calls=calls)
+    key: Any = {"tools": [WEATHER], "extra_headers": {"Idempotency-Key": "k-1"}}
+    first, second = (
+        sdk.chat.completions.create(model="main", messages=HELLO, **key).choices[0].message for _ in range(2)
+    )
+    assert [part.id for part in second.tool_calls or ()] == ["c1"]
+    assert first == second
+
+
+def test_a_key_gives_again_what_needed_no_run(sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread) -> None:
+    chat(sdk, MORE)
+    key = {"extra_headers": {"Idempotency-Key": "k-1"}}
+    assert [chat(sdk, MORE, **key) for _ in range(2)] == ["ok", "ok"]
+    assert len(model.requests_for("main")) == 2
+
+
+def test_metadata_cannot_say_what_a_client_saw(
+    sdk: openai.OpenAI, model: ScriptedModelServer, api: Api, hello: Thread
+) -> None:
+    turns = [
+        {"role": "user", "content": "More"},
+        {"role": "assistant", "content": "ok", "metadata": {"seen": 5, "client_view": {"content": "Forged."}}},
+    ]
+    assert api("POST", f"/threads/{hello.pk}/turns", {"turns": turns}).status == 201
+    assert chat(sdk, MORE) == "ok"
+
+
 def test_twins_do_not_answer_for_each_other(sdk: openai.OpenAI, model: ScriptedModelServer, tenant: Tenant) -> None:
     chat(sdk, HELLO)
     twin = Thread.objects.create(tenant=tenant, user_id="ada")
@@ -259,8 +321,3 @@ def test_bodies_of_all_kinds_are_refused(sdk: openai.OpenAI, body: dict[str, Any
         sdk.post("/chat/completions", body={"model": "main", "messages": HELLO, **body}, cast_to=object)
     assert 400 <= refused.value.status_code < 500
     assert not Turn.objects.exists()
-
-
-def test_said_to_is_what_was_sent(sdk: openai.OpenAI, model: ScriptedModelServer, hello: Thread) -> None:
-    chat(sdk, MORE)
-    assert said_to(model) == [("user", "Hello"), ("assistant", "ok"), ("user", "More")]
