@@ -4,7 +4,7 @@ An ask is: lease → context → user turn stored → the run (`memorygw.running
 work queued. What does not fit, or is not allowed, stores nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -26,7 +26,7 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.learning import queue_learning, teaches_facts
-from memorygw.live import Answer, ClientChat, Decision, Event, LiveRun
+from memorygw.live import Answer, ClientChat, Decision, Events, LiveRun
 from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, offered_tools, read_context
 from memorygw.running import last_said, place_of, result_of, result_room, run_events, run_on
@@ -95,7 +95,7 @@ def ask(call: Call) -> Answer:
     return run_on(_begin(call))
 
 
-def stream(call: Call) -> Iterator[Event]:
+def stream(call: Call) -> Events:
     """The same, told as it happens. See `memorygw.gateway.stream` for the contract."""
     return run_events(_begin(call))
 
@@ -117,7 +117,7 @@ def continue_run(continuation: Continuation) -> Answer:
     return run_on(_resumed(continuation))
 
 
-def stream_continued(continuation: Continuation) -> Iterator[Event]:
+def stream_continued(continuation: Continuation) -> Events:
     """The same, told as it happens."""
     live = _resumed(continuation)
     live.streams = True

@@ -1,6 +1,6 @@
 """A run under way, what it is told, and what it tells."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from uuid import UUID
@@ -59,6 +59,10 @@ class Event:
 
     kind: Literal["run", "turn", "delta", "chunk", "tool", "silence", "done"]
     value: Any
+
+
+Events = Generator[Event, None, None]
+"""What happens in a run, as it happens. Closing it ends the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ However it ends, the lease is given back; what was stored by then stays and show
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from memorygw.exceptions import (
     ThreadNotFoundError,
 )
 from memorygw.learning import queue_learning, teaches_facts
-from memorygw.live import Answer, Event, LiveRun, ToolEvent
+from memorygw.live import Answer, Event, Events, LiveRun, ToolEvent
 from memorygw.llm.base import Completion, CompletionRequest, Message
 from memorygw.llm.calls import call_model, stream_model
 from memorygw.models import ModelCall
@@ -41,7 +41,7 @@ def run_on(live: LiveRun) -> Answer:
     return answer
 
 
-def run_events(live: LiveRun) -> Iterator[Event]:
+def run_events(live: LiveRun) -> Events:
     """The same, told as it happens; with ``live.streams`` the answer's text as the model says it.
 
     The last event has the `Answer`. Closing the iterator ends the run where it is, as any error does.

@@ -32,8 +32,8 @@ def change(tenant_id: UUID, owner: Owner, said: Operation, source: Source, *, re
     operation, deletes = fitted(said), said.op == "DELETE"
     same = Fact.objects.of(tenant_id, owner).filter(identity=identity(operation.key, operation.value))
     known = same.active().first()
-    if code := _is_pointless(operation, known) or (not deletes and _is_known(tenant_id, owner, operation, same)):
-        return str(code)
+    if code := _pointless(operation, known) or ("" if deletes else _known(tenant_id, owner, operation, same)):
+        return code
     # Before it is cut, since a cut number is no number.
     refused, doubtful = ("", False) if deletes else _objection(said, source)
     if refused:
@@ -49,7 +49,7 @@ def change(tenant_id: UUID, owner: Owner, said: Operation, source: Source, *, re
     return APPLIED
 
 
-def _is_pointless(operation: Operation, known: Fact | None) -> str:
+def _pointless(operation: Operation, known: Fact | None) -> str:
     """The code of why there is nothing to do, as far as the operation and the fact in its place say so."""
     if operation.key and not normalize_key(operation.key):
         return "no_key"
@@ -62,8 +62,9 @@ def _is_pointless(operation: Operation, known: Fact | None) -> str:
     return "unchanged" if known and _are_alike(known.value, operation.value) else ""
 
 
-def _is_known(tenant_id: UUID, owner: Owner, operation: Operation, same: FactQuerySet) -> str:
-    """Whether the value is the user's own already, whoever they talk to, or a person has rejected it (C16, R57)."""
+def _known(tenant_id: UUID, owner: Owner, operation: Operation, same: FactQuerySet) -> str:
+    """The code for a value that is the user's own already, whoever they talk to, or that a person has rejected (C16,
+    R57)."""
     rejected = same.filter(rejected=True, operation=Fact.Operation.SET).values_list("value", flat=True)
     if any(_are_alike(value, operation.value) for value in rejected):
         return "rejected_before"

@@ -5,7 +5,7 @@ A verb counts where it is an order, not somebody's habit: at the start of a sent
 
 from collections.abc import Iterator
 
-from usermemory.spelling import words
+from usermemory.spelling import phrases
 
 # The start of a sentence, where a verb is an order and not somebody's habit; behind "house rule:" it is one.
 _RULE = (
@@ -86,7 +86,7 @@ def _squeezed(verb: str, whose: str, what: str) -> Iterator[str]:
 
 
 _OVERRIDING = tuple(
-    words(
+    phrases(
         rf"\b(?:{verb}) (?:{_WORD}){{0,4}}?(?:{strong})\w{{0,12}}+ (?:{_WORD}){{0,3}}?(?:{what})",
         rf"{_SAID_TO_YOU}(?:{verb}) (?:{_WORD}){{0,4}}?(?:{weak})\w{{0,12}}+ (?:{_WORD}){{0,3}}?(?:{what})",
         rf"\b(?:{verb}) (?:{_WORD}){{0,3}}?(?:{what})\w{{0,12}}+ (?:{_WORD}){{0,2}}?(?:{strong})",
@@ -138,7 +138,7 @@ _CHATS = (
     r"|prompts?|answers|replies|responses|everything)"
 )
 _IN_ENGLISH = (
-    words(
+    phrases(
         r"\b(?:ignore|disregard|forget) (?:everything|anything|all|what(?:ever)?) "
         r"(?:(?:you|i|we|was|were|is|have|been|that|stated|written) ){0,4}(?:above|before|told|said|know|learned)\b",
         r"\bdo anything now\b",
@@ -157,7 +157,7 @@ _IN_ENGLISH = (
         r"\b(?:allowed|authori[sz]ed|permitted|entitled) to (?:bypass|override|ignore|skip|disable) (?:all |any |the )?"
         r"(?:checks?|rules?|safety|security|confirmation|approval)",
     ),
-    words(
+    phrases(
         rf"{_START}(?:always|never|do not|dont) {_ALWAYS_DO}",
         rf"{_START}(?:only )?{_ANSWER} (?:only|always|exclusively|every|to (?:every\w{{0,5}}|all|the user)"
         rf"|from now){_LIFE}",
@@ -167,12 +167,12 @@ _IN_ENGLISH = (
         r"\b(?:from now on(?:wards?)?|from this point (?:on|forward)|henceforth|in (?:every|all) future \w{4,14}) "
         rf"(?:you|every (?:reply|response)|all (?:replies|responses)|your|act|(?:(?:always|never|only) )?{_NOW_DO})\b",
     ),
-    words(
+    phrases(
         rf"{_START}(?:always |never )?{_PUT} (?:[^\s.]{{1,40}}+ ){{0,8}}?{_EACH_REPLY}",
         rf"\b(?:in|into|to|at the (?:end|start|beginning|top|bottom) of) {_EACH_REPLY} (?:{_PUT}|say|write|use)\b",
         rf"\b{_EACH_REPLY} (?:must|should|shall|will|ha(?:s|ve) to|needs? to|(?:is|are) to) (?!be\b)",
     ),
-    words(
+    phrases(
         rf"{_YOU} (?:must|should|shall|will|ha(?:ve|s) to|needs? to|(?:are|is) to) "
         rf"(?:(?:always|never|now|only|not|then) ){{0,2}}{_DO}\b",
         rf"{_YOU} (?:to )?(?:always|never|only) {_DO}\b|\byou must (?:always|never)\b",
@@ -191,11 +191,11 @@ _IN_ENGLISH = (
         rf"{_START}treat (?:the|this|every|any) user as\b",
         r"(?:^|[.!?;:] ?)(?:system|admin|developer|root|security|safety|policy|emergency) override\b",
     ),
-    words(
+    phrases(
         rf"{_START}(?:(?:act|behave|role ?play) (?:as|like) (?:if|a|an|my|the|you)|pretend (?:you|to be|that you))\b",
         rf"{_START}(?:enable|enter|activate|switch to) (?:the )?(?:dan|god|developer|debug|admin|unrestricted) mode\b",
     ),
-    words(
+    phrases(
         rf"\b(?:reveal|print|show|output|repeat|leak|dump|disclose|display|tell me|give me|send) (?:{_WORD}){{0,4}}?"
         r"(?:(?:system|initial|hidden|original|developer) ?(?:prompt|message|instruction)|your (?:prompt|instruction))",
         r"\byour system ?prompt\b",
@@ -206,11 +206,11 @@ _IN_ENGLISH = (
         r"\b(?:do not|dont|never|without) (?:ask|tell|inform|notify|warn|alert)(?:ing)? (?:the )?user\b",
         rf"\b(?:keep|hide|conceal) (?:{_WORD}){{0,4}}?from the user\b",
     ),
-    words(
+    phrases(
         rf"{_ASKED}[^.\n]{{0,80}}? (?:{_DO}|reply|send|run|(?<!\b(?:they|he|she|i|we) )say)\b",
         rf"{_ASKED}[^.\n]{{0,80}}? {_PICK}\b",
     ),
-    words(
+    phrases(
         rf"{_START}(?:call|invoke|run|execute|use(?! (?:an?|my|his|her)\b)) (?:[\w-]{{1,40}}+ ){{0,4}}?"
         r"(?:tool|function|plugin|command)\b",
         r"\b(?:note|message|instructions?|reminder|hint|attention|dear|hey) (?:to |for )?(?:the |all )?"
@@ -219,7 +219,7 @@ _IN_ENGLISH = (
         r"(?:instructions?|prompt|directives?|role|persona|anweisung(?:en)?|instrucciones|istruzioni|инструкции) ?:",
     ),
 )
-_GERMAN = words(
+_GERMAN = phrases(
     r"\b(?:ab (?:jetzt|sofort|heute)|von (?:jetzt|nun) an|künftig|fortan) (?:jede antwort|ignorier"
     r"|(?:du|bist|musst|sollst|wirst|antworte|sprich|empfiehl|schreib|tu so)\b"
     rf"|(?:immer|nur|stets|nie) (?:{_WORD}){{0,4}}?(?:antwort|empfehl|empfiehl|schreib|sprech|sprich|erwähn|sag|lob))",
@@ -245,7 +245,7 @@ _GERMAN = words(
 )
 # French, Spanish, Italian, Portuguese, Romanian, Dutch. Apostrophes are gone: "lassistant", "napplique".
 _ROMANCE = (
-    words(
+    phrases(
         r"\b(?:à partir de maintenant|désormais|dorénavant|(?:a partir de|desde) (?:ahora|agora)|(?:d ?|da )ora in poi"
         r"|vanaf nu) (?:tu|vous|réponds|répondez|responde|debes|eres|ignora|devi|sei|rispondi|responda|você|ben je"
         r"|moet je|antwoord)\b",
@@ -256,7 +256,7 @@ _ROMANCE = (
         rf"{_START}(?:responde (?:siempre|solo|nunca) (?:en|con|que)|(?:siempre|solo|nunca) (?:respondas"
         r"|responde (?:en|con|que)))\b",
     ),
-    words(
+    phrases(
         rf"{_START}(?:termine[zr]?|finis(?:sez)?|commence[zr]?|débute[zr]?|ajoute[zr]?|recommande[zr]?|conclus?"
         r"|mentionne[zr]?|insère[zr]?|inclus|conseille[zr]?|termina|acaba|empieza|comienza|añade|agrega|recomienda"
         r"|menciona|incluye|inserta|concludi|inizia|comincia|aggiungi|consiglia|raccomanda|menziona|includi|inserisci"
@@ -287,7 +287,7 @@ _ROMANCE = (
         r"|accesso) (?:d[aei]l? ?)?(?:d?a[dm]{1,2}ini|root|total)",
     ),
 )
-_SLAVIC_TURKISH = words(
+_SLAVIC_TURKISH = phrases(
     r"\b(?:всегда|никогда не|только) (?:отвечай|рекомендуй|говори|упоминай)|\bс этого момента (?:ты|вы|отвечай)",
     r"\b(?:ты|вы|ассистент|помощник|ии|бот|модель) долж(?:ен|на|ны) (?:всегда|никогда)",
     rf"\b(?:заканчивай|завершай|начинай|добавляй|рекомендуй|упоминай|советуй)(?:те)? (?:{_WORD}){{0,6}}?"
@@ -303,7 +303,7 @@ _SLAVIC_TURKISH = words(
     r"\b(?:önceki|tüm) (?:\w{1,12}+ ){0,2}(?:talimat|kural|komut)\w{0,8}+ (?:yok say|unut|görmezden|dikkate alma)",
     r"\bher (?:cevab|cevap|yanıt)\w{0,5} (?:\w{1,15}+ ){0,5}?(?:bitir|başla|ekle|öner)",
 )
-_OF_ASIA_AND_AFRICA = words(
+_OF_ASIA_AND_AFRICA = phrases(
     r"(?:忽略|无视|無視|忘记|忘記|不要遵守)[^。\n]{0,12}?(?:指令|指示|提示|规则|規則|说明)",
     r"从现在(?:开始|起)[^。\n]{0,3}(?:你|必须|总是)|你(?:必须(?:总是|始终)|现在是|(?:拥?有|具有|获得)了?管理员)",
     r"(?:每(?:一?个|一?次|一?条)?|所有)的?(?:回答|回复|回覆|答案|消息|答复)[^。\n]{0,12}?(?:推荐|加上|添加|结尾|开头"

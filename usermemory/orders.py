@@ -12,10 +12,10 @@ from urllib.parse import unquote
 import regex
 
 from usermemory.order_patterns import ORDERS
-from usermemory.spelling import plain, single_blanks, words
+from usermemory.spelling import phrases, plain, single_blanks
 
 _WEB = "(?:script|iframe|img|svg|style)"
-_MARKUP = words(
+_MARKUP = phrases(
     r"< ?/? ?(?:user[_ ]?memory|conversation[_ ]?notes|system|assistant|developer|instructions?|prompt|memory)\b",
     r"< ?/? ?(?:(?:tool|function)(?:_calls?|_results?)?|invoke|a href|!--)",
     rf"< ?/? ?{_WEB}\b(?!(?<!/ ?{_WEB}) ?/?>(?:`| (?:tags?|elements?|icons?|files?)\b))",

@@ -17,7 +17,7 @@ from stdnum import iban, luhn
 
 from memorygw import keys, user_tokens
 from usermemory.orders import gives_orders
-from usermemory.spelling import plain, words
+from usermemory.spelling import phrases, plain
 
 
 def refusal(key: str, value: str) -> str:
@@ -155,24 +155,24 @@ _LONE_WORD = (
     r"""[\p{Latin}\p{Cyrillic}\p{Greek}\p{Arabic}\p{Hebrew}-]{3,64}+["'`“”»]?(?:[.,;!?]|$)"""
 )
 _SAID = (
-    words(
+    phrases(
         rf"{_PASSWORDS}(?:{_OF_WHAT}{_IS}(?:{_CREDENTIAL_LIKE}|{_LONE_WORD})| (?:to|auf) {_CREDENTIAL_LIKE}"
         r"| (?=[^\s\d]{1,40}+\d)[!-~]{7}| \d{6,20}+(?!\w))"
     ),
-    words(rf"{_API_KEY}{_OF_WHAT}(?:{_IS}| )(?=[^\s\d]{{0,40}}+\d)[!-~]{{8}}"),
-    words(rf"{_PIN}{_OF_WHAT}(?:{_IS}{_NO_YEAR}\d(?:[ -]?\d){{3,7}}+{_NO_NOUN}| (?!19|20)\d{{4}})(?![\w-])"),
-    words(  # "hunter2 is my password"
+    phrases(rf"{_API_KEY}{_OF_WHAT}(?:{_IS}| )(?=[^\s\d]{{0,40}}+\d)[!-~]{{8}}"),
+    phrases(rf"{_PIN}{_OF_WHAT}(?:{_IS}{_NO_YEAR}\d(?:[ -]?\d){{3,7}}+{_NO_NOUN}| (?!19|20)\d{{4}})(?![\w-])"),
+    phrases(  # "hunter2 is my password"
         r"(?<![^\s])(?=[^\s\d]{0,40}+\d)(?=\d{0,40}+[^\s\d])[!-~]{5,64}+ (?:is|as|ist|als|est|es) "
         r"(?:(?:my|the|his|her|their|a|mein|das|dein|sein|ihr|mon|le|mi|la) )?(?:[^\W_]{1,16}+ )?"
         rf"{_PASSWORDS}\W{{0,3}}$"
     ),
-    words(
+    phrases(
         rf"{_OPAQUE_LABEL}(?:{_OF_WHAT}[\"']?{_IS}| ){_OPAQUE}",
         rf"{_OPAQUE_LABEL}(?:{_OF_WHAT}{_IS}| ){_BASE32_IN_GROUPS}\b",
         rf"{_SPARE_CODES}{_OF_WHAT}(?:{_IS}| )(?:\w{{1,8}} )?{_SPARE_CODE}",
         rf"{_SOCIAL_SECURITY}{_OF_WHAT}(?:{_IS}|\W{{1,3}})(?:[a-z]{{0,2}}[ ./-]?\d){{8,15}}+(?!\d)",
     ),
-    words(
+    phrases(
         rf"\bpass ?[:=] ?{_MIXED}|\b(?:clave|chave){_OF_WHAT}{_IS}{_MIXED}",
         rf"{_ACCESS_CODE}{_OF_WHAT}{_IS}(?:{_MIXED}|{_SPARE_CODE})",
         rf"{_USER}\W{{1,3}}{_NAME_AND}\W{{1,3}}(?:and |und |et |y |e )?(?:pass|pw?)\W{{1,3}}{_MIXED}",
@@ -180,15 +180,15 @@ _SAID = (
         rf"{_LOGIN}{_OF_WHAT}{_IS}{_NAME_AND}:[^\s/]{{4,64}}+$",
         rf"{_USER}\W{{1,3}}{_NAME_AND}(?: / |:){_MIXED}",
     ),
-    words(
+    phrases(
         rf"{_SEED}(?: (?:phrase|words?|key))?\W{{1,3}}(?:\w{{1,10}}\W{{1,3}}){{0,3}}?"
         rf"(?:{_SEED_WORD}\W{{1,3}}(?:\d\d?\W{{1,3}})?){{11}}{_SEED_WORD}\b",
         rf"pass[ -]?phrase{_OF_WHAT}{_IS}[\"'“„«]?(?:{_PHRASE_WORD}[ -]){{2,11}}{_PHRASE_WORD}[\"'”“»]?(?:[.,;!?]|$)",
     ),
 )
-_PASSWORD_KEY, _PIN_KEY = words(rf"{_PASSWORDS}{_OF_WHAT}$"), words(rf"{_PIN}{_OF_WHAT}$")
+_PASSWORD_KEY, _PIN_KEY = phrases(rf"{_PASSWORDS}{_OF_WHAT}$"), phrases(rf"{_PIN}{_OF_WHAT}$")
 _PIN_VALUE = regex.compile(r"\W{0,3}\d(?:[ -]?\d){3,7}\W{0,3}")
-_HOW_IT_IS = words(
+_HOW_IT_IS = phrases(
     rf"(?!{_LONE_WORD})[^\W\d]{{1,64}}+\W{{0,3}}$",
     r"(?:written|stored|saved|kept|hidden|noted|printed) (?:down|in|on|at|by|with|under)\b",
 )
@@ -199,7 +199,7 @@ _PLACE = (
 )
 _HIS = "(?:the|an?|my|our|his|her|their|de[mnr]|eine[mr]?|meine[mr]?|l[aeo]s?|une?|mon|ma|el|il)"
 # Where it is or whom to ask. Sets of signs that nobody types passwords in say something too.
-_SENTENCE = words(
+_SENTENCE = phrases(
     rf"(?:{_PLACE}|written|stored|saved|kept|hidden|taped|printed|noted|shared|same|ask(?:s|ed)?|see|changed|reset"
     r"|expire[sd]|rotated|updated|lost|forgot|he|she|they|not|none|never|steht"
     r"|klebt|liegt|hängt|wie|frag|siehe|gespeichert|notiert|écrit|noté|voir|demande[rz]?|même|le même|escrit[oa]"
@@ -256,7 +256,7 @@ _LONGEST_CARD = 19
 # Where the groups on a card end, but for the last one.
 _PRINTED = ({4, 8, 12}, {4, 10})
 _IBAN = regex.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[ ._/·-]?\d\d(?:[ ._/·-]?[A-Za-z0-9]){11,30}+")
-_CARD_CODE = words(
+_CARD_CODE = phrases(
     r"(?:\bcv[vc]2?(?:[ -]?(?:code|number|nummer))?|\bsecurity code|prüfnummer|kartenprüfziffer|sicherheitscode"
     r"|code de sécurité|cryptogramme(?: visuel)?|código de (?:seguridad|segurança)|codice di sicurezza|beveiligingscode"
     r"|код безопасности|セキュリティコード|安全码|보안 ?코드|सुरक्षा कोड)"

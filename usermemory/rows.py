@@ -22,7 +22,7 @@ from usermemory.models import Fact, FactQuerySet, Owner, UserMemory, identity
 from usermemory.tasks import embed_facts
 
 _NEWEST_FIRST = ("-updated_at", "-created_at", "-pk")
-PROPOSED_COLUMNS = (
+_PROPOSED_COLUMNS = (
     "operation", "key", "value", "searchable", "updated_at", "embedding", "embedding_model",
     "origin", "confidence", "source_thread_id", "source_seq",
 )  # fmt: skip
@@ -120,9 +120,9 @@ def propose(tenant_id: UUID, owner: Owner, proposal: Fact) -> str:
     same = (waiting.operation, waiting.value) == (proposal.operation, proposal.value) or not proposal.key
     if same or waiting.origin == Fact.Origin.MANUAL:
         return "unchanged"
-    for name in PROPOSED_COLUMNS:
+    for name in _PROPOSED_COLUMNS:
         setattr(waiting, name, getattr(proposal, name))
-    waiting.save(update_fields=PROPOSED_COLUMNS)
+    waiting.save(update_fields=_PROPOSED_COLUMNS)
     return ""
 
 

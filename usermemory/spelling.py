@@ -22,6 +22,6 @@ def single_blanks(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
 
-def words(*alternatives: str) -> regex.Pattern[str]:
+def phrases(*alternatives: str) -> regex.Pattern[str]:
     """A pattern for plain, case-folded text, written in small letters: a blank is any white space, accents are none."""
     return regex.compile(bare("|".join(alternatives)).replace(" ", r"\s"), regex.MULTILINE)

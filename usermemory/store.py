@@ -24,7 +24,7 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.text import normalize_key, one_line
-from usermemory.changes import change
+from usermemory.changes import APPLIED, PROPOSED, change
 from usermemory.embedding import recall_facts
 from usermemory.extraction import Operation
 from usermemory.learning import LearningStore
@@ -150,7 +150,8 @@ class UserMemoryStore(ReviewStore, LearningStore):
         with transaction.atomic():
             lock_owner(tenant_id, owner)
             outcome = change(tenant_id, owner, operation, source, review=review)
-            note_new_words(tenant_id, owner)
+            if outcome in (APPLIED, PROPOSED):
+                note_new_words(tenant_id, owner)
         return outcome
 
     def count_tool_writes(self, tenant_id: UUID, user_id: str) -> int:

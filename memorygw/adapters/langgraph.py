@@ -25,7 +25,7 @@ from langgraph.store.base import (
 )
 
 from memorygw import gateway
-from memorygw.agents.threads import in_thread
+from memorygw.agents.aio import run_sync
 from memorygw.gateway import TenantLike
 from memorygw.text import is_storable, normalize_key
 
@@ -87,7 +87,7 @@ class MemorygwStore(BaseStore):
             close_old_connections()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        return await in_thread(self.batch, list(ops))
+        return await run_sync(self.batch, list(ops))
 
     def _do(self, op: Op) -> Result:
         if isinstance(op, GetOp):

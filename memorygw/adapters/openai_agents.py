@@ -17,7 +17,7 @@ from agents.tool_context import ToolContext
 
 from memorygw import gateway
 from memorygw.adapters.openai_items import to_draft, to_items, with_calls_at_their_results, without_stray_results
-from memorygw.agents.threads import in_thread
+from memorygw.agents.aio import run_sync
 from memorygw.exceptions import DoubleResultError, InvalidError, ThreadNotFoundError
 from memorygw.gateway import MAX_APPENDED_TURNS, TenantLike, UserLike
 from memorygw.text import cleaned
@@ -48,7 +48,7 @@ class MemorygwSession:
 
         Turns that came in another way are input items of the same meaning.
         """
-        items = await in_thread(self._on_thread, self._items)
+        items = await run_sync(self._on_thread, self._items)
         most = resolve_session_limit(limit, self.session_settings)
         return items if most is None else items[max(len(items) - most, 0) :]
 
@@ -59,15 +59,15 @@ class MemorygwSession:
         """
         drafts = [to_draft(item) for item in items]
         for start in range(0, len(drafts), MAX_APPENDED_TURNS):
-            await in_thread(self._on_thread, self._append, drafts[start : start + MAX_APPENDED_TURNS])
+            await run_sync(self._on_thread, self._append, drafts[start : start + MAX_APPENDED_TURNS])
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Take the newest item away; None where there is none. What was learned from it stays."""
-        return await in_thread(self._on_thread, self._pop)
+        return await run_sync(self._on_thread, self._pop)
 
     async def clear_session(self) -> None:
         """Delete the thread. What was learned from it stays. `ThreadBusyError`: nothing is deleted."""
-        await in_thread(self._on_thread, self._clear)
+        await run_sync(self._on_thread, self._clear)
 
     def thread_id(self) -> UUID:
         """The id of the session's thread, made when missing; for `memorygw.gateway`."""
@@ -130,7 +130,7 @@ def memory_tools(
 
     def tool(function: dict[str, Any]) -> FunctionTool:
         async def invoke(context: ToolContext[Any], arguments: str) -> str:
-            return await in_thread(run, function["name"], arguments)
+            return await run_sync(run, function["name"], arguments)
 
         return FunctionTool(
             name=function["name"],
@@ -147,4 +147,4 @@ def memory_tools(
 async def amemory_tools(
     tenant: TenantLike, user_id: UserLike, *, persona: str = "", session: MemorygwSession | None = None
 ) -> list[Tool]:
-    return await in_thread(memory_tools, tenant, user_id, persona=persona, session=session)
+    return await run_sync(memory_tools, tenant, user_id, persona=persona, session=session)

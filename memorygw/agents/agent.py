@@ -1,16 +1,16 @@
 """An agent: a persona of the gateway that remembers its users (A1–A12)."""
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 from uuid import UUID
 
 from memorygw import gateway
+from memorygw.agents.aio import run_sync
 from memorygw.agents.memory import UserMemory
-from memorygw.agents.threads import in_thread
 from memorygw.conf import conf
 from memorygw.exceptions import InvalidError
-from memorygw.gateway import Answer, Decision, Event, TenantLike, UserLike
+from memorygw.gateway import Answer, Decision, Event, Events, TenantLike, UserLike
 from memorygw.models import Persona, Tenant
 from memorygw.tools import NAME, Tool
 from threads.turns import Content, content_problem
@@ -59,7 +59,7 @@ class Agent:
         """
         return gateway.ask(self.owner, user_id, input, **self._call(input, user_id, session_id))
 
-    def stream(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Iterator[Event]:
+    def stream(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Events:
         """The same, told as it happens: ``delta`` events have the text, the last one, ``done``, has the answer."""
         return gateway.stream(self.owner, user_id, input, **self._call(input, user_id, session_id))
 
@@ -72,7 +72,7 @@ class Agent:
         )
 
     async def arun(self, input: Content, *, user_id: UserLike | None = None, session_id: str = "") -> Answer:
-        return await in_thread(self.run, input, user_id=user_id, session_id=session_id)
+        return await run_sync(self.run, input, user_id=user_id, session_id=session_id)
 
     async def astream(
         self,
@@ -80,18 +80,18 @@ class Agent:
         *,
         user_id: UserLike | None = None,
         session_id: str = "",
-    ) -> AsyncIterator[Event]:
-        events = await in_thread(self.stream, input, user_id=user_id, session_id=session_id)
+    ) -> AsyncGenerator[Event, None]:
+        events = await run_sync(self.stream, input, user_id=user_id, session_id=session_id)
         try:
-            while event := await in_thread(next, events, None):
+            while event := await run_sync(next, events, None):
                 yield event
         finally:
-            await in_thread(events.close)  # type: ignore[attr-defined]
+            await run_sync(events.close)
 
     async def acontinue_run(
         self, run_id: UUID | str, decisions: Sequence[Decision], *, user_id: UserLike | None = None
     ) -> Answer:
-        return await in_thread(self.continue_run, run_id, decisions, user_id=user_id)
+        return await run_sync(self.continue_run, run_id, decisions, user_id=user_id)
 
     def save(self) -> Persona:
         """Make the tenant's persona of this name what is said here, if it is not already.
@@ -118,7 +118,7 @@ class Agent:
         return persona
 
     async def asave(self) -> Persona:
-        return await in_thread(self.save)
+        return await run_sync(self.save)
 
     def _own_tools(self) -> list[Tool]:
         return [tool for tool in self.tools if not tool.replaces_injection]

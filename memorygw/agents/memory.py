@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uuid import UUID
 
 from memorygw import gateway
-from memorygw.agents.threads import in_thread
+from memorygw.agents.aio import run_sync
 from memorygw.conf import conf
 from memorygw.exceptions import (
     ErasureRunningError,
@@ -100,21 +100,21 @@ class UserMemory:
         return recall_tool(name or f"{conf.TOOL_PREFIX}recall_user_facts", description)
 
     async def aget_facts(self, user_id: UserLike) -> list[UserFact]:
-        return await in_thread(self.get_facts, user_id)
+        return await run_sync(self.get_facts, user_id)
 
     async def aadd_facts(self, user_id: UserLike, facts: Sequence[str], source: Source = "manual") -> None:
-        await in_thread(self.add_facts, user_id, facts, source)
+        await run_sync(self.add_facts, user_id, facts, source)
 
     async def aremove_fact(self, user_id: UserLike, fact_id: UUID | str) -> None:
-        await in_thread(self.remove_fact, user_id, fact_id)
+        await run_sync(self.remove_fact, user_id, fact_id)
 
     async def aclear(self, user_id: UserLike) -> None:
-        await in_thread(self.clear, user_id)
+        await run_sync(self.clear, user_id)
 
     async def aget_context_string(self, user_id: UserLike) -> str:
-        return await in_thread(self.get_context_string, user_id)
+        return await run_sync(self.get_context_string, user_id)
 
     async def aextract_and_store(
         self, user_id: UserLike, messages: Sequence[Mapping[str, Any]], model: str = ""
     ) -> None:
-        await in_thread(self.extract_and_store, user_id, messages, model)
+        await run_sync(self.extract_and_store, user_id, messages, model)

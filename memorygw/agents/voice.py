@@ -9,7 +9,7 @@ from uuid import UUID
 
 from memorygw import gateway
 from memorygw.agents.agent import Agent
-from memorygw.agents.threads import in_thread
+from memorygw.agents.aio import run_sync
 from memorygw.exceptions import MemorygwError
 from memorygw.gateway import TenantLike, UserLike
 from memorygw.llm.base import Message
@@ -40,13 +40,13 @@ class VoiceConnection:
         return gateway.close_voice_session(self.tenant, self.user_id, self.id)
 
     async def aadd(self, role: str, text: str) -> None:
-        await in_thread(self.add, role, text)
+        await run_sync(self.add, role, text)
 
     async def aadd_all(self, fragments: Sequence[tuple[str, str]]) -> None:
-        await in_thread(self.add_all, fragments)
+        await run_sync(self.add_all, fragments)
 
     async def aclose(self) -> list[Message]:
-        return await in_thread(self.close)
+        return await run_sync(self.close)
 
     def __enter__(self) -> Self:
         return self
@@ -64,7 +64,7 @@ class VoiceConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await in_thread(self.__exit__, kind, error, trace)
+        await run_sync(self.__exit__, kind, error, trace)
 
 
 @dataclass(kw_only=True)
@@ -84,4 +84,4 @@ class VoiceAgent(Agent):
         return VoiceConnection(self.owner, user, session.id, session.instructions)
 
     async def aconnect(self, user_id: UserLike | None = None) -> VoiceConnection:
-        return await in_thread(self.connect, user_id)
+        return await run_sync(self.connect, user_id)

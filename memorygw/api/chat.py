@@ -21,7 +21,7 @@ from memorygw.api.fields import MessagesField, ToolsField, UserIdField
 from memorygw.api.idempotency import PARAMETER, once
 from memorygw.api.views import GatewayViewSet, describe, valid
 from memorygw.exceptions import ModelFailedError
-from memorygw.gateway import Answer, Event
+from memorygw.gateway import Answer, Event, Events
 
 THREAD_HEADER, RUN_HEADER, MEMORY_HEADER = "X-Memorygw-Thread", "X-Memorygw-Run", "X-Memorygw-Memory"
 
@@ -141,7 +141,7 @@ def _remembers(request: Request) -> bool:
     return choice == "on"
 
 
-def _streamed(answer: Iterator[Event] | Answer, chunks: Chunks) -> HttpResponseBase:
+def _streamed(answer: Events | Answer, chunks: Chunks) -> HttpResponseBase:
     def render(event: Event) -> Iterator[bytes]:
         return (line(chunk) for chunk in chunks.of(event))
 

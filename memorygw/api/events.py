@@ -1,17 +1,17 @@
 """A run as server-sent events (K17): the HTML standard's ``event:`` and ``data:`` lines, data being JSON."""
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
-from typing import Any, cast
+from typing import Any
 
 from django.db import InterfaceError, OperationalError
 from django.http import StreamingHttpResponse
 from rest_framework.renderers import JSONRenderer
 
 from memorygw.exceptions import MemorygwError
-from memorygw.gateway import Answer, Event
+from memorygw.gateway import Answer, Event, Events
 
 logger = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _SILENCE = b": nothing yet\n\n"
 
 
 def event_stream(
-    events: Iterator[Event],
+    events: Events,
     render: Rendering,
     failed: Callable[[Any], Iterator[bytes]],
     *,
@@ -34,18 +34,17 @@ def event_stream(
     What goes wrong before the first event, or before the first of the kinds in ``begins_with``, is raised, and has its
     status; what goes wrong later is told by ``failed``. A client that goes away ends the run.
     """
-    started = cast("Generator[Event]", events)
-    first = [next(started)]
+    first = [next(events)]
     while begins_with and first[-1].kind not in begins_with:
-        first.append(next(started))
-    response = StreamingHttpResponse(_lines(first, started, render, failed, end), content_type="text/event-stream")
+        first.append(next(events))
+    response = StreamingHttpResponse(_lines(first, events, render, failed, end), content_type="text/event-stream")
     response["Cache-Control"] = "no-cache"
     # Proxies of the nginx kind would wait for the end.
     response["X-Accel-Buffering"] = "no"
     return response, first[0].value
 
 
-def events_of(answer: Answer) -> Iterator[Event]:
+def events_of(answer: Answer) -> Events:
     """The events of a run that is over already."""
     yield Event("run", answer.run)
     yield from (Event("turn", turn) for turn in answer.turns)
@@ -60,7 +59,7 @@ def line(data: Any, name: str = "") -> bytes:
 
 def _lines(
     first: Iterable[Event],
-    events: "Generator[Event]",
+    events: Events,
     render: Rendering,
     failed: Callable[[Any], Iterator[bytes]],
     end: bytes,

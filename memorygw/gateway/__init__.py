@@ -92,7 +92,7 @@ from memorygw.gateway.voice import (
     get_voice_session,
     open_voice_session,
 )
-from memorygw.live import Answer, Decision, Event, ToolEvent
+from memorygw.live import Answer, Decision, Event, Events, ToolEvent
 
 __all__ = [
     "FACT_KINDS",
@@ -108,6 +108,7 @@ __all__ = [
     "Chat",
     "Decision",
     "Event",
+    "Events",
     "Lease",
     "PersonaChanges",
     "PersonaOptions",

@@ -1,6 +1,6 @@
 """Asking, what became of it, and the tools a model may call."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
@@ -19,7 +19,7 @@ from memorygw.gateway.arguments import (
     user_or_nobody,
     uuid_of,
 )
-from memorygw.live import Answer, Decision, Event
+from memorygw.live import Answer, Decision, Events
 from memorygw.models import Persona
 from memorygw.preparing import ContextQuery, find_persona, model_of, read_context
 from memorygw.tools import Tool, Toolbox, ToolCaller, call_memory_tool, memory_tools, schemas_problem
@@ -68,7 +68,7 @@ def stream(
     *,
     thread_id: UUID | str | None = None,
     **options: Unpack[CallOptions],
-) -> Iterator[Event]:
+) -> Events:
     """The same, told as it happens; the last event, ``done``, has the `Answer`.
 
     Raises what `ask` does, at once or in the middle. Closing the iterator ends the run: what the model has said by then
@@ -135,7 +135,7 @@ def stream_continued(
     run_id: UUID | str,
     decisions: Sequence[Decision],
     **options: Unpack[ContinuationOptions],
-) -> Iterator[Event]:
+) -> Events:
     """The same, told as it happens, as by `stream`."""
     return answering.stream_continued(_continuation(tenant, user_id, run_id, decisions, options))
 

@@ -3,7 +3,7 @@
 The conversation is found by what the client has seen of it, and only what is new of it is stored (K14).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
@@ -23,7 +23,7 @@ from memorygw.gateway.arguments import (
     thread_uuid,
 )
 from memorygw.ids import new_id
-from memorygw.live import Answer, ClientChat, Event
+from memorygw.live import Answer, ClientChat, Events
 from memorygw.tools import schemas_problem
 from threads.history import begin, follow
 from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, client_view_of, text_of, turn_problem
@@ -56,7 +56,7 @@ class _Place:
     given: Answer | None = None
 
 
-def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Iterator[Event] | Answer:
+def chat(tenant: TenantLike, user_id: UserLike, request: Chat) -> Events | Answer:
     """Answer the newest messages of a conversation: the events of the run, or the `Answer` that was given before.
 
     Raises `InvalidError`, `HistoryDiffersError` for a named thread with another history, and what `ask` raises.

@@ -56,7 +56,7 @@ class Piece:
     chunk: dict[str, Any] = field(default_factory=dict)
 
 
-Stream = Generator[Piece | Completion | None, None, None]
+Pieces = Generator[Piece | Completion | None, None, None]
 
 
 class LLMClient(Protocol):
@@ -66,7 +66,7 @@ class LLMClient(Protocol):
         """Ask and wait. Raises `ModelFailedError` after its own retries; never lets another error out."""
         ...
 
-    def stream(self, request: CompletionRequest) -> Stream:
+    def stream(self, request: CompletionRequest) -> Pieces:
         """Ask, and give the pieces as they come, the whole completion last; None now and then while nothing comes.
 
         Raises as `complete`, also in the middle. Closing the iterator gives the request up.

@@ -12,7 +12,7 @@ import regex
 from memorygw.conf import component
 from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError, UsageRefusedError
-from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Piece, Stream
+from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Piece, Pieces
 from memorygw.models import ModelCall
 from memorygw.text import clean, cleaned
 
@@ -54,7 +54,7 @@ def call_model(
     return _storable(completion)
 
 
-def stream_model(request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID, run_id: UUID) -> Stream:
+def stream_model(request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID, run_id: UUID) -> Pieces:
     """The same for a chat, as `LLMClient.stream` gives it."""
     client: LLMClient = component("LLM_CLIENT")
     call = ModelCall(

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import regex
 
-from memorygw.llm.base import Completion, CompletionRequest, Piece, Stream
+from memorygw.llm.base import Completion, CompletionRequest, Piece, Pieces
 from memorygw.models import ModelCall
 
 _SPOKEN = regex.compile(r"^\[[^\]]+\] (?P<role>user|assistant): (?P<text>.*)$", regex.MULTILINE)
@@ -50,7 +50,7 @@ class OfflineClient:
         sent = sum(len(str(message["content"]).split()) for message in request.messages)
         return Completion(content=content, model="offline", prompt_tokens=sent, completion_tokens=len(content.split()))
 
-    def stream(self, request: CompletionRequest) -> Stream:
+    def stream(self, request: CompletionRequest) -> Pieces:
         """Word by word."""
         completion = self.complete(request)
         yield from map(Piece, regex.findall(r"\S+\s*", completion.content or ""))

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletion
 
 from memorygw.conf import conf
 from memorygw.exceptions import ModelFailedError, UpstreamError
-from memorygw.llm.base import Completion, CompletionRequest, Piece, Stream
+from memorygw.llm.base import Completion, CompletionRequest, Piece, Pieces
 from memorygw.llm.streams import Assembly, StreamReader, token_count
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
@@ -85,7 +85,7 @@ class OpenAIClient:
         with as_model_failures():
             return _completion(self._create(request))
 
-    def stream(self, request: CompletionRequest) -> Stream:
+    def stream(self, request: CompletionRequest) -> Pieces:
         with as_model_failures(), closing(StreamReader(partial(self._create, request, stream=True))) as chunks:
             assembly = Assembly()
             for chunk in chunks:

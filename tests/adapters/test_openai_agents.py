@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Coroutine
 from threading import Event
 from typing import Any
+from uuid import UUID
 
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, RunConfig, Runner, RunResult
@@ -15,12 +16,14 @@ from pytest_django import Settings
 from memorygw import gateway
 from memorygw.adapters.openai_agents import MemorygwSession, amemory_tools, memory_tools
 from memorygw.adapters.openai_items import ITEM
-from memorygw.agents.threads import in_thread
+from memorygw.agents.aio import run_sync
 from memorygw.exceptions import ThreadBusyError
 from memorygw.models import Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.conftest import learn
 from tests.memorygw.runs import CLIENT_TOOL, call, facts, remember
+from threads.models import Thread, Turn
+from threads.store import ThreadStore
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -77,7 +80,7 @@ def run(
             config = RunConfig(tracing_disabled=True)
             done = await Runner.run(agent, said, session=of, run_config=config)
             if approve:
-                await in_thread(approve)
+                await run_sync(approve)
                 state = done.to_state()
                 [waiting] = done.interruptions
                 state.approve(waiting)
@@ -322,16 +325,21 @@ def test_a_cleared_session_is_empty_and_can_be_used_at_once(tenant: Tenant) -> N
     assert (items(own), items(others), facts(tenant)) == ([SAID], [SAID], {"city": "Turin"})
 
 
-def test_a_session_that_is_cleared_meanwhile_loses_nothing_new(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, stored = session(tenant), gateway.append_turns
+class ClearedStore(ThreadStore):
+    """Somebody clears what is named so just after it was opened."""
 
-    def too_late(*arguments: Any) -> Any:
-        monkeypatch.setattr(gateway, "append_turns", stored)
-        gateway.delete_threads(tenant, "ada", "all")
-        return stored(*arguments)
+    def open_session(self, *place: Any, **options: Any) -> Thread:
+        thread = super().open_session(*place, **options)
+        Thread.objects.filter(pk=thread.pk, title="to be cleared").delete()
+        return thread
 
-    monkeypatch.setattr(gateway, "append_turns", too_late)
+
+def test_a_session_that_is_cleared_meanwhile_loses_nothing_new(tenant: Tenant, settings: Settings) -> None:
+    settings.MEMORYGW_THREAD_STORE = "tests.adapters.test_openai_agents.ClearedStore"
+    own = session(tenant)
+    gateway.rename_thread(tenant, "ada", first := own.thread_id(), "to be cleared")
     add(own, HELLO)
+    assert own.thread_id() != first
     assert items(own) == [HELLO]
 
 
@@ -362,12 +370,22 @@ async def together(*work: Coroutine[Any, Any, Any]) -> list[Any]:
     return await asyncio.gather(*work)
 
 
-def test_other_tasks_go_on_while_a_session_waits(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+class WaitingStore(ThreadStore):
+    """Reads turns when another task of the process has gone on."""
+
     going_on = Event()
-    monkeypatch.setattr(gateway, "get_turns", lambda *_: [] if going_on.wait(5) else pytest.fail("It stood still."))
+
+    def get_turns(self, tenant_id: UUID, thread_id: UUID, *, user_id: str | None = None) -> list[Turn]:
+        assert self.going_on.wait(5), "It stood still."
+        return super().get_turns(tenant_id, thread_id, user_id=user_id)
+
+
+def test_other_tasks_go_on_while_a_session_waits(tenant: Tenant, settings: Settings) -> None:
+    settings.MEMORYGW_THREAD_STORE = "tests.adapters.test_openai_agents.WaitingStore"
+    WaitingStore.going_on.clear()
 
     async def go_on() -> None:
-        going_on.set()
+        WaitingStore.going_on.set()
 
     assert asyncio.run(together(session(tenant).get_items(), go_on())) == [[], None]
 

@@ -66,7 +66,7 @@ def test_an_async_stream_is_the_same_and_ends_when_it_is_left(tenant: Tenant, mo
             heard += [event.value] if event.kind == "delta" else []
             if len(heard) == pieces:
                 break
-        await events.aclose()  # type: ignore[attr-defined]
+        await events.aclose()
         return heard
 
     model.stream("One ", "two", model="main")

@@ -8,23 +8,12 @@ import pytest
 
 from memorygw.agents import Agent, Decision, UserMemory, VoiceAgent, VoiceConnection
 from memorygw.exceptions import FactTooLongError, UserRequiredError, VoiceSessionClosedError
-from memorygw.models import Tenant
 from memorygw.testing import ScriptedModelServer
 from memorygw.tools import Tool
 from tests.agents.steps import texts
 from tests.conftest import learn
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def memory(tenant: Tenant) -> UserMemory:
-    return UserMemory(model="mem", tenant=tenant)
-
-
-@pytest.fixture
-def agent(memory: UserMemory) -> Agent:
-    return Agent(name="A", instructions="Be kind.", model="main", user_memory=memory)
 
 
 @pytest.mark.rows("A31", "A34", "A46", "A49", "A51", "A55")

@@ -23,16 +23,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 SAID = [{"role": "user", "content": "I live in Pune."}, {"role": "assistant", "content": "Nice!"}]
 
 
-@pytest.fixture
-def memory(tenant: Tenant) -> UserMemory:
-    return UserMemory(model="mem", tenant=tenant)
-
-
-@pytest.fixture
-def agent(memory: UserMemory) -> Agent:
-    return Agent(name="A", model="main", user_memory=memory)
-
-
 def asked(model: ScriptedModelServer) -> RecordedRequest:
     [request] = model.requests_for("mem")
     return request

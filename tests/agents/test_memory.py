@@ -32,11 +32,6 @@ print(*(fact.fact for fact in UserMemory(tenant="acme").get_facts("ada")), sep="
 """
 
 
-@pytest.fixture
-def memory(tenant: Tenant) -> UserMemory:
-    return UserMemory(model="mem", tenant=tenant)
-
-
 # --- adding and listing
 
 

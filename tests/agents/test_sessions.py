@@ -20,16 +20,6 @@ from tests.conftest import background, learn
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-@pytest.fixture
-def memory(tenant: Tenant) -> UserMemory:
-    return UserMemory(model="mem", tenant=tenant)
-
-
-@pytest.fixture
-def agent(memory: UserMemory) -> Agent:
-    return Agent(name="A", instructions="Be kind.", model="main", user_memory=memory)
-
-
 def heard(request: RecordedRequest) -> list[str]:
     """What the users said, as far as the request shows it."""
     return [message["content"] for message in request.messages if message["role"] == "user"]

@@ -81,7 +81,7 @@ def test_what_was_said_before_the_client_went_away_is_kept(tenant: Tenant, model
     events = gateway.stream(tenant, "ada", "Count")
     said = [event.value for event in islice(only_text(events), 2)]
     started = time.monotonic()
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     assert said == ["One ", "two "]
     assert saved(tenant)[-1] == ("assistant", "One two ", "interrupted")
     assert is_free(tenant)
@@ -98,7 +98,7 @@ def test_a_silent_model_is_told_as_silence(tenant: Tenant, model: ScriptedModelS
     model.stream(30, "never", model="main")
     events = gateway.stream(tenant, "ada", "Count")
     assert next(event.kind for event in events if event.kind not in ("run", "turn")) == "silence"
-    events.close()  # type: ignore[attr-defined]
+    events.close()
     model.wait_until_given_up()
     assert saved(tenant) == [("user", "Count", "complete")]
     assert is_free(tenant)

@@ -10,7 +10,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def in_thread(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+async def run_sync(work: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
     """What ``work`` gives. Other tasks go on meanwhile, and the thread keeps no database connection."""
 
     def run() -> T:
