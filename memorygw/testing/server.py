@@ -176,11 +176,11 @@ class ScriptedModelServer:
         seen = ", ".join(f"{request.route} {request.model}".strip() for request in self.requests) or "none"
         raise TimeoutError(f"No {n} requests for {model or 'any model'} in {timeout_seconds:g} s; arrived: {seen}.")
 
-    def _add(self, step: "Step", model: str | None, times: int) -> None:
+    def _add(self, step: Step, model: str | None, times: int) -> None:
         with self._changed:
             self._script += [(model, step)] * times
 
-    def respond(self, request: RecordedRequest) -> "Answer":
+    def respond(self, request: RecordedRequest) -> Answer:
         with self._changed:
             if self._closed:
                 raise ConnectionAbortedError
@@ -210,7 +210,7 @@ class ScriptedModelServer:
         refusal = refusal_of(request.messages) if self.strict and request.route == CHAT else ""
         return (lambda _: error_answer(400, message=refusal)) if refusal else None
 
-    def _step(self, request: RecordedRequest) -> "Step":
+    def _step(self, request: RecordedRequest) -> Step:
         for position, (model, step) in enumerate(self._script):
             if concerns(model, request):
                 del self._script[position]
@@ -222,7 +222,7 @@ class ScriptedModelServer:
     def _holds_of(self, request: RecordedRequest) -> set[object]:
         return {hold for hold, model in self._holds.items() if concerns(model, request)}
 
-    def _embeddings(self, request: RecordedRequest) -> "Answer":
+    def _embeddings(self, request: RecordedRequest) -> Answer:
         value = request.body.get("input", "")
         # A list of numbers is one text, already in tokens.
         inputs = [value] if isinstance(value, str) or all(isinstance(item, int) for item in value) else value
@@ -231,7 +231,7 @@ class ScriptedModelServer:
         used = usage(sum(len(str(item).split()) for item in inputs))
         return Answer(to_json({"object": "list", "data": data, "model": request.model, "usage": used}))
 
-    def _models(self, _: RecordedRequest) -> "Answer":
+    def _models(self, _: RecordedRequest) -> Answer:
         """Every model that the defaults or a request have named."""
         names = {*self.defaults, *(request.model for request in self.requests)} - {""}
         models = [{"id": name, "object": "model", "created": 0, "owned_by": "test"} for name in sorted(names)]
