@@ -91,6 +91,8 @@ def _process(*arguments: str, **more: str) -> "Iterator[tuple[subprocess.Popen[s
         "DATABASE_URL": _database_url(),
         # What a sweep finds is no part of any request; no request needs a model, and nothing listens here.
         "MEMORYGW_SWEEP_EVERY_SECONDS": "3600",
+        "MEMORYGW_THROTTLE_KEY": "",
+        "MEMORYGW_THROTTLE_USER": "",
         "MEMORYGW_LLM_BASE_URL": "http://127.0.0.1:9/v1",
         **more,
     }

@@ -12,7 +12,8 @@ from django.core.checks import CheckMessage, Error, register
 from django.db import connections
 from django.utils.module_loading import import_string
 
-from memorygw.conf import Conf, Kind, Path, Range, conf, kinds, plain_type
+from memorygw.claims import has_broker
+from memorygw.conf import Conf, Kind, Path, Range, Rate, conf, kinds, plain_type
 from memorygw.tools import NAME, Tool, all_memory_tools, unknown_memory_tools
 
 PREFIX = "MEMORYGW_"
@@ -20,7 +21,7 @@ PREFIX = "MEMORYGW_"
 # Names of the contract whose parts are not built yet: setting one is no mistake, but does nothing.
 PLANNED = frozenset(
     """
-    ERASERS ERASURE_LEDGER FORGET_ON_USER_DELETE PEPPER RETENTION_DAYS SPECIAL_CATEGORIES THROTTLE_KEY THROTTLE_USER
+    ERASERS ERASURE_LEDGER FORGET_ON_USER_DELETE PEPPER RETENTION_DAYS SPECIAL_CATEGORIES
     """.split()  # noqa: SIM905  thirty quoted lines would say no more
 )
 
@@ -85,6 +86,16 @@ def check_model(**_: Any) -> list[CheckMessage]:
     return [checks.Warning("No model is configured: every ask will fail.", hint=hint, id="memorygw.W002")]
 
 
+@register("memorygw", deploy=True)
+def check_cache(**_: Any) -> list[CheckMessage]:
+    """Where there are several processes, as a broker says, a cache of one process lets each of them count alone."""
+    is_local = str(settings.CACHES["default"]["BACKEND"]).endswith(("LocMemCache", "DummyCache"))
+    if not (is_local and has_broker() and (conf.THROTTLE_KEY or conf.THROTTLE_USER)):
+        return []
+    hint = 'Name a cache that processes share in CACHES["default"].'
+    return [checks.Warning("MEMORYGW_THROTTLE_* hold for each process alone.", hint=hint, id="memorygw.W004")]
+
+
 def _unknown(name: str) -> CheckMessage:
     if name.removeprefix(PREFIX) in PLANNED:
         return checks.Warning(f"{name} has no effect yet.", hint="Its part is planned.", id="memorygw.W003")
@@ -93,7 +104,7 @@ def _unknown(name: str) -> CheckMessage:
     return Error(f"Unknown setting {name}.", hint=hint, id="memorygw.E001")
 
 
-def _problem(kind: Kind, value: object) -> str:
+def _problem(kind: Kind, value: Any) -> str:
     """What is wrong with a value, or an empty string."""
     base, origin = plain_type(kind), cast("object", get_origin(kind))
     allowed = (int, float) if base is float else base
@@ -102,8 +113,8 @@ def _problem(kind: Kind, value: object) -> str:
     if origin is Literal and value not in get_args(kind):
         return f"must be one of {', '.join(get_args(kind))}"
     if origin is Annotated:
-        bounds = get_args(kind)[1]
-        if isinstance(bounds, Range) and isinstance(value, int | float) and not bounds.holds(value):
+        bounds: Any = get_args(kind)[1]
+        if isinstance(bounds, Range | Rate) and not bounds.holds(cast("Any", value)):
             return f"must be {bounds}"
     return ""
 

@@ -31,6 +31,29 @@ class Range:
         return f"at least {self.low:g}{upper}{', or 0 for no limit' if self.zero else ''}"
 
 
+_SECONDS = {"sec": 1, "min": 60, "hour": 3_600, "day": 86_400}
+
+
+@dataclass(frozen=True)
+class Rate:
+    """So many per so long, as in "120/min"; empty: no limit."""
+
+    def holds(self, value: str) -> bool:
+        try:
+            return rate_of(value)[0] >= 0
+        except (ValueError, KeyError):
+            return False
+
+    def __str__(self) -> str:
+        return "a number per sec, min, hour or day as in 120/min, or empty for no limit"
+
+
+def rate_of(text: str) -> tuple[int, int]:
+    """The number and the seconds of a rate; 0: no limit."""
+    number, _, period = (text or "0/min").partition("/")
+    return int(number), _SECONDS[period]
+
+
 Positive = Annotated[int, Range(1)]
 Limit = Annotated[int, Range(1, zero=True)]
 Path = Annotated[str, "dotted path"]
@@ -59,6 +82,8 @@ class Conf:
     LLM_API_KEY: str = ""
     LLM_TIMEOUT_SECONDS: Annotated[float, Range(0.01)] = 60.0
     LLM_RETRIES: Annotated[int, Range(0)] = 2
+    BREAKER_FAILURES: Limit = 5
+    BREAKER_SECONDS: Positive = 30
     MODEL: str = "gpt-5.4-mini"
     CHEAP_MODEL: str = "gpt-5.4-nano"
     MEMORY_MODEL: str = ""
@@ -113,6 +138,8 @@ class Conf:
     # Running it.
     LEASE_SECONDS: Positive = 300
     SWEEP_EVERY_SECONDS: Positive = 30
+    THROTTLE_KEY: Annotated[str, Rate()] = "1200/min"
+    THROTTLE_USER: Annotated[str, Rate()] = "120/min"
 
     # Read by the standalone settings module only.
     BROKER_URL: str = ""

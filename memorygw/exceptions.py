@@ -250,6 +250,21 @@ class ModelFailedError(MemorygwError):
         super().__init__()
         self.reason, self.upstream = reason, upstream
 
+    @property
+    def retry_after(self) -> str:
+        """What the server says of when to ask again, as its header does."""
+        return self.upstream.retry_after if self.upstream else ""
+
+
+class ModelUnavailableError(ModelFailedError):
+    """The model has failed again and again, and is left alone for a while."""
+
+    code, status = "model_unavailable", 503
+
+    def __init__(self, retry_after: int) -> None:
+        """``retry_after``: seconds until it is asked again."""
+        super().__init__(self.code, UpstreamError(self.status, {"type": "server_error"}, str(retry_after)))
+
 
 class UsageRefusedError(ModelFailedError):
     """The usage guard refused the call."""

@@ -145,6 +145,15 @@ if DEBUG and not any(env.str(name, "") for name in conf.MODEL_VARIABLES):
 
 # Celery itself lets an environment variable of that name win, so it has to be ours too.
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL", "") or globals().get("MEMORYGW_BROKER_URL") or None
+if CELERY_BROKER_URL and CELERY_BROKER_URL.startswith("redis"):
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": CELERY_BROKER_URL,
+            "KEY_PREFIX": "memorygw",
+            "OPTIONS": {"socket_timeout": 1, "socket_connect_timeout": 1},
+        }
+    }
 CELERY_TASK_IGNORE_RESULT = True
 # A worker waits for its broker as long as it takes; 100 attempts are given up after an hour.
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None

@@ -12,6 +12,9 @@ MEMORYGW_LLM_CLIENT = "memorygw.llm.openai.OpenAIClient"
 # Nothing listens here: a test that reaches a model without a scripted server fails at once.
 MEMORYGW_LLM_BASE_URL = "http://127.0.0.1:9/v1"
 MEMORYGW_LLM_RETRIES = 0
+# A test has its requests within a second or two; those about throttling and the breaker switch them on.
+MEMORYGW_THROTTLE_KEY = MEMORYGW_THROTTLE_USER = ""
+MEMORYGW_BREAKER_FAILURES = 0
 MEMORYGW_MODEL = "main"
 MEMORYGW_CHEAP_MODEL = "cheap"
 # Most tests count the calls of the helper model; those about titles switch them on.

@@ -18,7 +18,7 @@ from pytest_django import Settings
 
 from memorygw.api import urls
 from memorygw.checks import check_tools
-from memorygw.conf import MODEL_VARIABLES, Conf, Range, kinds, plain_type
+from memorygw.conf import MODEL_VARIABLES, Conf, Range, Rate, kinds, plain_type
 from memorygw.conf import Path as DottedPath
 from memorygw.exceptions import ExtractionError, MemorygwError
 from memorygw.testing import ScriptedModelServer
@@ -61,7 +61,9 @@ def values(kind: Any) -> str:
         return "one of " + ", ".join(f"`{choice}`" for choice in get_args(kind))
     words = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "object", list: "list"}
     bounds = [
-        str(bounds) for bounds in get_args(kind)[1:] if get_origin(kind) is Annotated and isinstance(bounds, Range)
+        str(bounds)
+        for bounds in get_args(kind)[1:]
+        if get_origin(kind) is Annotated and isinstance(bounds, Range | Rate)
     ]
     return ", ".join([words[plain_type(kind)], *bounds])
 

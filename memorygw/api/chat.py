@@ -38,6 +38,7 @@ _TYPES = {
     403: "permission_error",
     404: "not_found_error",
     405: "invalid_request_error",
+    429: "rate_limit_error",
 }
 # What this path sees to itself; everything else of a body goes to the model as it is.
 _OURS = ("messages", "model", "tools", "stream", "stream_options", "user", "metadata", "n")
@@ -91,6 +92,8 @@ def _as_upstream(response: Response, failure: ModelFailedError) -> None:
 
 
 class ChatViewSet(GatewayViewSet):
+    names_user_in_body = True
+
     @describe("create_chat_completion", request=ChatRequest, responses=ANSWERS, parameters=[*HEADERS, PARAMETER])
     def create(self, request: Request) -> HttpResponseBase:
         """OpenAI's chat completion, with memory put in and the conversation stored."""

@@ -22,6 +22,7 @@ _OWN_WORDS: dict[type[Exception], tuple[str, str]] = {
     exceptions.PermissionDenied: ("forbidden", "The credential may not do this."),
     exceptions.NotFound: ("not_found", "Not found."),
     exceptions.MethodNotAllowed: ("method_not_allowed", "The method is not allowed here."),
+    exceptions.Throttled: ("throttled", "Too many requests."),
     exceptions.UnsupportedMediaType: ("unsupported_media_type", "Send JSON, as application/json."),
 }
 
@@ -57,12 +58,15 @@ def handle(exception: Exception, context: Mapping[str, Any]) -> Response | None:
 
 def _own(error: MemorygwError) -> Response:
     more = {"number": error.number, "user_message": error.user_message, "fields": error.fields, **error.details}
-    return Response(envelope(error.code, str(error), **more), status=error.status)
+    headers = {"Retry-After": retry_after} if (retry_after := getattr(error, "retry_after", "")) else {}
+    return Response(envelope(error.code, str(error), **more), status=error.status, headers=headers)
 
 
 def _framework(error: exceptions.APIException) -> Response:
     challenge = getattr(error, "auth_header", None)
     headers = {"WWW-Authenticate": str(challenge)} if challenge else {}
+    if isinstance(error, exceptions.Throttled):
+        headers["Retry-After"] = str(max(getattr(error, "wait", None) or 0, 1))
     if isinstance(error, exceptions.ValidationError):
         return Response(envelope("invalid", "The request is not valid.", fields=_fields(error.detail)), status=400)
     code, message = _OWN_WORDS.get(type(error), (error.default_code, str(error.detail)))

@@ -25,6 +25,7 @@ from memorygw.api.auth import (
 )
 from memorygw.api.errors import handle
 from memorygw.api.parsers import StrictJSONParser
+from memorygw.api.throttling import KeyThrottle, UserThrottle
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,7 +49,8 @@ class GatewayViewSet(ViewSet):
     parser_classes = [StrictJSONParser]
     renderer_classes = [JSONRenderer]
     content_negotiation_class = JSONOnly
-    throttle_classes: Sequence[Any] = []
+    throttle_classes = [KeyThrottle, UserThrottle]
+    names_user_in_body = False
     versioning_class = None
     metadata_class = None
     schema = AutoSchema()

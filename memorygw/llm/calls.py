@@ -9,10 +9,11 @@ from uuid import UUID, uuid4
 
 import regex
 
-from memorygw.conf import component
+from memorygw.conf import component, conf
 from memorygw.database import release_connection
-from memorygw.exceptions import ModelFailedError, UsageRefusedError
+from memorygw.exceptions import ModelFailedError, ModelUnavailableError, UsageRefusedError
 from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Piece, Pieces
+from memorygw.llm.breaker import guarded
 from memorygw.models import ModelCall
 from memorygw.text import clean, cleaned
 
@@ -73,13 +74,16 @@ def stream_model(request: CompletionRequest, *, tenant_id: UUID, thread_id: UUID
 def recorded(call: ModelCall) -> Iterator[None]:
     """Around a request to a model: no connection is held meanwhile; the row keeps how it ended and how long it took.
 
-    An error that is no `ModelFailedError` leaves no row.
+    An error that is no `ModelFailedError` leaves no row, and no request to a model that is left alone has one.
     """
     release_connection()
     started = time.monotonic()
     try:
-        yield
+        with guarded(_server_of(call), call.model):
+            yield
         call.outcome = ModelCall.OK
+    except ModelUnavailableError:
+        raise
     except ModelFailedError as error:
         call.outcome = error.reason
         raise
@@ -90,6 +94,13 @@ def recorded(call: ModelCall) -> Iterator[None]:
         call.latency_ms = int((time.monotonic() - started) * 1000)
         if call.outcome:
             call.save(force_insert=True)
+
+
+def _server_of(call: ModelCall) -> str:
+    """What names a server, where a host's own client may have another."""
+    is_embedding = call.kind == ModelCall.Kind.EMBEDDING
+    parts = (conf.EMBEDDER, conf.EMBEDDING_BASE_URL) if is_embedding else (conf.LLM_CLIENT, conf.LLM_BASE_URL)
+    return " ".join(parts)
 
 
 def _storable_piece(piece: Piece) -> Piece:

@@ -215,6 +215,9 @@ def environment(database_url: str, model: ScriptedModelServer, **more: str) -> d
         "MEMORYGW_LLM_RETRIES": "0",
         "MEMORYGW_SWEEP_EVERY_SECONDS": "1",
         "MEMORYGW_TITLES_ENABLED": "false",
+        "MEMORYGW_THROTTLE_KEY": "",
+        "MEMORYGW_THROTTLE_USER": "",
+        "MEMORYGW_BREAKER_FAILURES": "0",
     }
     if BROKER_URL:
         values["MEMORYGW_BROKER_URL"] = BROKER_URL

@@ -5,6 +5,7 @@ Collected where the suite runs on Redis. Each test starts a server of its own, t
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -84,3 +85,30 @@ def test_redis_may_forget_every_message(
             wait_for(lambda: broker.client.llen("celery") != 0, "messages in the queue")
             broker.client.flushall()
         wait_until_all_is_learned(ledger, caller, talks)
+
+
+@pytest.mark.rows("U108")
+def test_servers_share_the_count_of_calls_and_go_on_counting_without_redis(
+    model: ScriptedModelServer, tmp_path: Path, broker: OwnRedis
+) -> None:
+    values = {"MEMORYGW_BROKER_URL": broker.url, "MEMORYGW_THROTTLE_USER": "10/hour"}
+    with own_gateway(model, tmp_path, **values) as gateway:
+        gateway.serve()
+        caller, bases = gateway.key("acme"), [gateway.base_url]
+        gateway.serve()
+        bases.append(gateway.base_url)
+
+        def status(turn: int, user: str) -> int:
+            gateway.base_url = bases[turn % 2]
+            return caller.send("GET", "/facts", user=user).status_code
+
+        if time.time() % 3_600 > 3_570:
+            time.sleep(31)
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda turn: status(turn, "ada"), range(20)))
+        assert (answers.count(200), answers.count(429)) == (10, 10)
+        for fail, user in ((broker.hush, "bob"), (broker.stop, "eve")):
+            fail()
+            answers = [status(turn, user) for turn in range(22)]
+            assert set(answers) == {200, 429}
+            assert answers.count(200) == 20, "Each of two processes counts ten."

@@ -27,6 +27,9 @@ class Command(BaseCommand):
             host=options["host"],
             port=options["port"],
             threads=options["threads"],
+            # Clients keep connections open that ask for nothing; with more than 1,000, select() would not do.
+            connection_limit=options["threads"] + 1_000,
+            asyncore_use_poll=True,
             # As gunicorn does: a proxy on this machine may say that the client came by TLS.
             trusted_proxy="127.0.0.1",
             trusted_proxy_headers={"x-forwarded-proto"},
