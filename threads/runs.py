@@ -176,7 +176,8 @@ class RunStore:
         if not waits:
             return self._move(run, Run.Status.RUNNING, status=Run.Status.FAILED, error="interrupted", pending=[])
         moved = self._move(run, Run.Status.RUNNING, status=Run.Status.AWAITING_HUMAN)
-        return moved and bool(free.update(status=Thread.Status.AWAITING_HUMAN))
+        # A lease that ran out may be another call's, which has written nothing.
+        return moved and bool(free.update(status=Thread.Status.AWAITING_HUMAN, **_NO_LEASE))
 
     def _move(self, run: Run, old: str, **values: Any) -> bool:
         """One conditional UPDATE; whether it held, and then the object is moved along.

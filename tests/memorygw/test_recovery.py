@@ -266,6 +266,24 @@ def test_a_run_whose_process_died_before_it_got_further_waits_for_its_person_aga
     assert facts(tenant) == {"drink": "tea"}
 
 
+def test_a_run_that_waits_again_takes_the_thread_from_a_lease_that_ran_out(
+    tenant: Tenant, model: ScriptedModelServer
+) -> None:
+    paused, store = wait_for_approval(tenant, model), component("THREAD_STORE")
+    thread = Thread.objects.get(pk=paused.thread_id)
+    # A process that dies at once, and a host that takes the thread next, and writes nothing in its time.
+    store.resume_run(thread, Run.objects.get(pk=paused.run.id))
+    past = timezone.now() - timedelta(seconds=1)
+    Thread.objects.update(lease_expires_at=past)
+    late = gateway.acquire_lease(tenant, "ada", thread.pk)
+    Thread.objects.update(lease_expires_at=past)
+    assert store.recover_stuck_runs() == 1
+    assert status(thread.pk) == "AWAITING_HUMAN"
+    assert Thread.objects.get().lease_token is None
+    with pytest.raises(LeaseLostError):
+        gateway.append_turns(tenant, "ada", thread.pk, [TurnDraft(role="user", content="Late")], lease_token=late.token)
+
+
 def test_a_cancelled_run_is_not_run_again(tenant: Tenant, model: ScriptedModelServer) -> None:
     paused = wait_for_approval(tenant, model)
     gateway.cancel_run(tenant, "ada", paused.run.id)
