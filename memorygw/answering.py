@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import transaction
 
 from memorygw.conf import component
-from memorygw.context import Context
+from memorygw.context import Context, ModelLimits
 from memorygw.exceptions import (
     ContextTooLargeError,
     HistoryDiffersError,
@@ -33,7 +33,7 @@ from memorygw.running import last_said, place_of, result_of, result_room, run_ev
 from memorygw.tokens import count_tokens
 from memorygw.tools import Tool, Toolbox, ToolCaller, spent
 from threads.runs import RunDraft
-from threads.turns import Content, TurnDraft
+from threads.turns import ROLES, Content, TurnDraft, turn_tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,6 +264,7 @@ def _context(
     """The request with the user turn about to be stored. None where there are other turns, or none: then it is read
     from what is stored."""
     if len(said) != 1 or said[0].role != "user":
+        _refuse_too_large(said, model_of(persona, call.model))
         return None
     query = ContextQuery(
         tenant_id=call.tenant_id,
@@ -276,6 +277,14 @@ def _context(
         upcoming=said[0],
     )
     return read_context(thread, query)
+
+
+def _refuse_too_large(said: Sequence[TurnDraft], model: str) -> None:
+    """Refuse what would not fit whatever is trimmed: results of tools, and the newest question with all behind it."""
+    newest = max((index for index, turn in enumerate(said) if turn.role == "user"), default=0)
+    tokens = {role: sum(turn_tokens(turn, model) for turn in said[newest:] if turn.role == role) for role in ROLES}
+    if tokens["tool"] > result_room(model) or sum(tokens.values()) > ModelLimits.of(model).prompt_tokens:
+        raise ContextTooLargeError
 
 
 def _run_draft(call: Call, persona: Persona | None, context: Context | None) -> RunDraft:

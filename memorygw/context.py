@@ -12,7 +12,7 @@ from memorygw.exceptions import ContextTooLargeError
 from memorygw.llm.base import Message
 from memorygw.text import one_line
 from memorygw.tokens import count_tokens
-from threads.turns import ThreadLike, TurnDraft, TurnLike, to_messages, turn_tokens
+from threads.turns import ThreadLike, TurnDraft, TurnLike, message_of, to_messages, turn_tokens
 from workingmemory.memory import Notes, Window
 
 MESSAGE_OVERHEAD_TOKENS = 4
@@ -93,6 +93,7 @@ class Parts:
     block: FactsBlock
     prompt: Prompt
     window: Window
+    client_instructions: str = ""
     upcoming: TurnDraft | None = None
     tool_tokens: int = 0
 
@@ -126,7 +127,9 @@ def assemble(parts: Parts) -> Context:
     notes, prompt = notes_block(parts.window.notes), parts.prompt
     budget = parts.window.budget_tokens
     if notes:
-        prompt = system_prompt(parts.model, parts.instructions, parts.block.text, notes)
+        prompt = system_prompt(
+            parts.model, parts.instructions, parts.block.text, notes, client=parts.client_instructions
+        )
         budget -= 0 if parts.window.exact else prompt.tokens - parts.prompt.tokens
     upcoming_tokens = turn_tokens(parts.upcoming, parts.model) if parts.upcoming else 0
     fixed = prompt.tokens + parts.tool_tokens + upcoming_tokens
@@ -136,7 +139,7 @@ def assemble(parts: Parts) -> Context:
     sent = to_messages(turns)
     messages = [message for _, message in sent]
     if parts.upcoming:
-        messages.append({"role": parts.upcoming.role, "content": parts.upcoming.content})
+        messages.append(message_of(parts.upcoming))
     history_tokens = sum(turn.token_count for turn in turns)
     if room < history_tokens + MESSAGE_OVERHEAD_TOKENS * len(turns):
         raise ContextTooLargeError
@@ -252,14 +255,15 @@ def harmless(text: str) -> str:
     return _FORGED_TAG.sub("‹", one_line(text).strip())
 
 
-def system_prompt(model: str, instructions: str, *blocks: str) -> Prompt:
-    """Instructions with memory in their ``{memory}`` slot, or after them; one block each, nothing for an empty one."""
+def system_prompt(model: str, instructions: str, *blocks: str, client: str = "") -> Prompt:
+    """Instructions with memory in their ``{memory}`` slot, or after them; one block each, nothing for an empty one.
+
+    Those of a ``client`` come behind ours, and have no slot: it does not know of one.
+    """
     memory = "\n\n".join(block for block in blocks if block)
     before, slot, rest = instructions.partition(MEMORY_SLOT)
-    if slot:
-        text = f"{before}{memory}{rest.replace(MEMORY_SLOT, '')}".strip()
-    else:
-        text = "\n\n".join(part for part in (instructions.strip(), memory) if part)
+    own = f"{before}{memory}{rest.replace(MEMORY_SLOT, '')}" if slot else before
+    text = "\n\n".join(part for part in (own.strip(), client.strip(), "" if slot else memory) if part)
     return Prompt(text, count_tokens(text, model))
 
 

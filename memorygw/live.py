@@ -30,7 +30,8 @@ class Decision:
 class Answer:
     """What an ask gives: thread, run, the answer (None: the run waits), every turn that is new, and the cost.
 
-    ``reply``: what the model's server said last, where that came whole and is at hand."""
+    ``reply``: what the model's server said last, where that came whole and is at hand; ``finish_reason``: why it ended,
+    in its word. A client that keeps the conversation gets an answer without words as the reply alone."""
 
     thread_id: UUID
     run: Any
@@ -39,6 +40,7 @@ class Answer:
     usage: dict[str, int]
     warnings: Sequence[ContextWarning]
     reply: dict[str, Any] | None = None
+    finish_reason: str = ""
 
 
 @dataclass(frozen=True)

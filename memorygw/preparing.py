@@ -101,9 +101,9 @@ def offered_tools(
 def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
     """Facts, notes, window, and the thread's own instructions where it has some. No model call, no write."""
     persona, model = query.persona, query.model
-    instructions = "\n\n".join(part for part in (_instructions(persona, thread), query.instructions) if part)
+    instructions = _instructions(persona, thread)
     block = _facts_block(query, thread) if injects(query) else facts_block(())
-    prompt = system_prompt(model, instructions, block.text)
+    prompt = system_prompt(model, instructions, block.text, client=query.instructions)
     tool_tokens = _tokens(query.tools.schemas, model)
     budget = query.budget_tokens
     if budget is None:
@@ -112,6 +112,7 @@ def read_context(thread: ThreadLike | None, query: ContextQuery) -> Context:
         Parts(
             model=model,
             instructions=instructions,
+            client_instructions=query.instructions,
             block=block,
             prompt=prompt,
             window=_window(thread, query, budget),

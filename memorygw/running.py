@@ -64,14 +64,17 @@ def run_events(live: LiveRun) -> Events:
 
 
 def _steps(live: LiveRun) -> Generator[Event, None, Answer]:
-    reply = None
+    last: dict[str, Any] = {}
     while True:
         if waiting := (yield from _run_tools(live)):
-            return replace(_hand_over(live), reply=reply) if live.chat else _pause(live, waiting)
+            return replace(_hand_over(live), **last) if live.chat else _pause(live, waiting)
         completion = yield from _complete(live)
-        reply, draft = completion.raw, _said(live, completion)
+        last = {"reply": completion.raw, "finish_reason": completion.finish_reason}
+        if _is_empty(completion):
+            return replace(_give_as_it_is(live), **last)
+        draft = _said(live, completion)
         if not completion.tool_calls:
-            return replace(_settle(live, draft), reply=reply)
+            return replace(_settle(live, draft), **last)
         yield Event("turn", _append(live, draft))
         live.text_so_far = ""
         live.run.tool_steps += 1
@@ -168,10 +171,17 @@ def _complete(live: LiveRun) -> Generator[Event, None, Completion]:
     completion = (yield from _spoken(live, request, place)) if live.streams else call_model(request, **place)
     run.prompt_tokens += completion.prompt_tokens
     run.completion_tokens += completion.completion_tokens
-    calls = () if last_step else completion.tool_calls
-    if not (calls or (completion.content or "").strip() or completion.refusal):
-        raise ModelFailedError("too_many_tool_steps" if completion.tool_calls else "empty")
-    return replace(completion, tool_calls=calls)
+    if last_step and completion.tool_calls:
+        completion = replace(completion, tool_calls=())
+        if _is_empty(completion):
+            raise ModelFailedError("too_many_tool_steps")
+    if _is_empty(completion) and not live.chat:
+        raise ModelFailedError("empty")
+    return completion
+
+
+def _is_empty(completion: Completion) -> bool:
+    return not (completion.tool_calls or (completion.content or "").strip() or completion.refusal)
 
 
 def _parameters(live: LiveRun, *, last_step: bool) -> dict[str, Any]:
@@ -261,6 +271,13 @@ def _hand_over(live: LiveRun) -> Answer:
         store.release_lease(caller.tenant_id, live.thread.id, live.run.lease_token)
         queue_learning(live.thread, live.persona)
     return result_of(live.run, live.turns, last_said(live.turns))
+
+
+def _give_as_it_is(live: LiveRun) -> Answer:
+    """End a run whose answer has no words: cut off, filtered, or a sound. A client knows what to make of it; there is
+    nothing in it to store, so the question stays open."""
+    _close(live, ModelFailedError("empty"))
+    return result_of(live.run, live.turns, None)
 
 
 def last_said(turns: Sequence[Any]) -> Any:

@@ -190,6 +190,18 @@ def test_the_examples_of_review_run(tmp_path: Path) -> None:
     assert [(memory["key"], memory["value"], memory["status"]) for memory in listed] == [("home", "Turin", "active")]
 
 
+def test_the_examples_of_chat_by_curl_run(tmp_path: Path) -> None:
+    [quickstart] = blocks("bash", page("README.md"))
+    opening = quickstart.partition("# Ada says something")[0]
+    whole, streamed = play("\n".join([opening, *blocks("bash", page("docs/how-to/openai.md"))]), tmp_path).split(
+        "data: ", 1
+    )
+    assert '"object":"chat.completion"' in whole
+    chunks = [line.removeprefix("data: ") for line in f"data: {streamed}".splitlines() if line.startswith("data: ")]
+    assert chunks.pop() == "[DONE]"
+    assert "Turin" in "".join(json.loads(chunk)["choices"][0]["delta"].get("content") or "" for chunk in chunks)
+
+
 @pytest.mark.django_db
 def test_the_python_examples_of_tools_run(
     model: ScriptedModelServer, settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -113,6 +113,9 @@ class Turn(models.Model):
     client_view: "models.JSONField[Any, Any]" = models.JSONField(
         null=True, editable=False, help_text="The message that a client got instead of it; empty: itself."
     )
+    extras: "models.JSONField[Any, Any]" = models.JSONField(
+        null=True, editable=False, help_text="What a client's message has beside what is known here: sent with it."
+    )
     tokens_through = models.PositiveBigIntegerField(help_text="The thread's token count up to and with this turn.")
     metadata: "models.JSONField[Any, Any]" = models.JSONField(default=dict, blank=True)
     learnable = models.BooleanField(default=True, help_text="False: stored while memory was off, never learned from.")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 
 from memorygw.conf import conf
@@ -28,10 +28,10 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.paging import Page, newest_first
-from threads.history import begin, follow
 from threads.models import Run, Thread, ThreadQuerySet, Turn
 from threads.runs import RunStore
-from threads.turns import INSTRUCTION_ROLES, TurnDraft, client_view_of, turn_tokens
+from threads.seen import SeenStore, histories_of
+from threads.turns import INSTRUCTION_ROLES, TurnDraft, turn_tokens
 from threads.windows import WindowStore
 
 
@@ -42,7 +42,7 @@ class Counts:
     runs: int = 0
 
 
-class ThreadStore(RunStore, WindowStore):
+class ThreadStore(RunStore, SeenStore, WindowStore):
     """The shipped implementation of ``MEMORYGW_THREAD_STORE``."""
 
     # --- threads
@@ -83,20 +83,6 @@ class ThreadStore(RunStore, WindowStore):
             Thread.objects.filter(pk=thread.pk).update(persona_id=persona_id)
             thread = threads.get(session_id=session_id)
         return thread
-
-    def find_history(self, tenant_id: UUID, user_id: str, histories: Sequence[UUID]) -> Thread | None:
-        """The user's thread of which a client has seen the last possible of these, and nothing behind it."""
-        threads = Thread.objects.of_user(tenant_id, user_id).select_related("persona")
-        # By the turns' index: the thread's row is written with every turn, and another index on it would slow that.
-        found = threads.filter(turns__history__in=histories, history=F("turns__history")).order_by("updated_at")
-        return max(found, key=lambda thread: histories.index(thread.history), default=None)
-
-    def find_seen(self, tenant_id: UUID, user_id: str, history: UUID, *, thread_id: UUID | None = None) -> Turn | None:
-        """The newest turn up to which a client has seen this of a thread of the user's."""
-        turns = Turn.objects.filter(history=history, thread__deleted_at__isnull=True)
-        mine = turns.filter(thread__tenant_id=tenant_id, thread__user_id=user_id)
-        mine = mine.filter(thread_id=thread_id) if thread_id else mine
-        return mine.select_related("thread").order_by("-stored_at").first()
 
     def is_leased(self, thread: Thread) -> bool:
         return Thread.objects.leased().filter(pk=thread.pk).exists()
@@ -205,7 +191,7 @@ class ThreadStore(RunStore, WindowStore):
         """
         costs = [turn_tokens(draft, model) for draft in drafts]
         counted = [0 if draft.role in INSTRUCTION_ROLES else cost for draft, cost in zip(drafts, costs, strict=True)]
-        histories = _histories(thread, drafts)
+        histories = histories_of(thread, drafts)
         with transaction.atomic(savepoint=False):
             if self._move_counters(thread, drafts, sum(counted), histories, token=token, lease=lease):
                 seqs = range(thread.turn_count - len(drafts) + 1, thread.turn_count + 1)
@@ -312,15 +298,6 @@ class ThreadStore(RunStore, WindowStore):
         if turn:
             self._drop(thread, turn)
 
-    def forbid_learning(self, thread: Thread) -> None:
-        """What a client said last of a thread teaches nothing after all."""
-        Turn.objects.filter(thread_id=thread.pk, history=thread.history).update(learnable=False)
-
-    def find_unlearnable(self, histories: Sequence[UUID]) -> set[UUID]:
-        """Those of the histories that end in a turn of which nothing may ever be learned."""
-        found = Turn.objects.filter(history__in=histories, learnable=False).values_list("history", flat=True)
-        return {history for history in found if history}
-
     def _drop(self, thread: Thread, turn: Turn) -> None:
         turns = Turn.objects.filter(thread_id=thread.pk)
         turn.delete()
@@ -377,17 +354,6 @@ class ThreadStore(RunStore, WindowStore):
             raise ThreadBusyError(thread_ids=busy)
 
 
-def _histories(thread: Thread, drafts: Sequence[TurnDraft]) -> list[UUID | None]:
-    """What a client has seen up to and with each of the turns; None for one that it does not see."""
-    history, found = thread.history or begin(thread.tenant_id, thread.user_id), []
-    for draft in drafts:
-        # Instructions are a client's own.
-        is_seen = not draft.hidden and draft.role not in INSTRUCTION_ROLES
-        history = follow(history, client_view_of(draft)) if is_seen else history
-        found.append(history if is_seen else None)
-    return found
-
-
 def _insert(turns: list[Turn]) -> list[Turn]:
     """One statement; most appends are a single turn, for which bulk_create takes half as long again."""
     if len(turns) == 1:
@@ -406,6 +372,7 @@ def _turn(draft: TurnDraft, **place: Any) -> Turn:
         model=draft.model,
         metadata=draft.metadata,
         client_view=draft.client_view,
+        extras=draft.extras,
         learnable=draft.learnable,
         teaches_facts=draft.teaches_facts,
         status=draft.status,

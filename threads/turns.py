@@ -22,12 +22,13 @@ PART_TYPES = ("text", "image_url", "input_audio", "file", "refusal")
 _PART_TOKENS = {"image_url": 765, "input_audio": 300, "file": 1_000}
 INSTRUCTION_ROLES = ("system", "developer")
 ROLES = ("user", "assistant", "tool", *INSTRUCTION_ROLES)
+MESSAGE_FIELDS = ("role", "content", "refusal", "tool_calls", "tool_call_id")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnDraft:
     """A turn before it has a place in a thread. ``client_view``: the message that a client gets instead of it;
-    ``hidden``: none at all."""
+    ``hidden``: none at all. ``extras``: what its message has that no rule here is about."""
 
     role: str
     content: Content
@@ -41,6 +42,7 @@ class TurnDraft:
     teaches_facts: bool = True
     status: str = "complete"
     client_view: Message | None = None
+    extras: dict[str, Any] | None = None
     hidden: bool = False
     id: UUID | None = None
 
@@ -54,6 +56,7 @@ class TurnLike(Protocol):
     tool_calls: Any
     tool_call_id: str | None
     refusal: str | None
+    extras: Any
     created_at: datetime
     token_count: int
 
@@ -82,8 +85,7 @@ T = TypeVar("T", bound=TurnLike)
 
 def client_view_of(turn: Any) -> Message:
     """What a client that keeps the conversation itself has of a turn, stored or not."""
-    names = ("role", "content", "refusal", "tool_calls", "tool_call_id")
-    return turn.client_view or {name: getattr(turn, name) for name in names}
+    return turn.client_view or {name: getattr(turn, name) for name in MESSAGE_FIELDS}
 
 
 def turn_problem(turn: TurnDraft) -> tuple[str, str] | None:
@@ -158,7 +160,7 @@ def turn_tokens(turn: TurnDraft, model: str) -> int:
     texts = [text_of([part]) for part in parts if part.get("type") in ("text", "refusal")]
     texts += [turn.content] if isinstance(turn.content, str) else []
     texts += [turn.refusal] if turn.refusal else []
-    texts += [json.dumps(turn.tool_calls, ensure_ascii=False)] if turn.tool_calls else []
+    texts += [json.dumps(field, ensure_ascii=False) for field in (turn.tool_calls, turn.extras) if field]
     return flat + sum(count_tokens(text, model) for text in texts)
 
 
@@ -175,25 +177,27 @@ def to_messages(turns: Sequence[TurnLike]) -> list[tuple[TurnLike, Message]]:
         if turn.role == "tool":
             if turn.tool_call_id in open_calls:
                 open_calls.remove(turn.tool_call_id)
-                messages.append((turn, _message(turn)))
+                messages.append((turn, message_of(turn)))
             continue
         calls = {str(call["id"]) for call in turn.tool_calls or ()}
         behind = takewhile(lambda later: later.role == "tool", islice(turns, index + 1, None)) if calls else ()
         open_calls = calls if calls <= {result.tool_call_id for result in behind} else set()
         if open_calls or not calls:
-            messages.append((turn, _message(turn)))
+            messages.append((turn, message_of(turn)))
         elif turn.content or turn.refusal:
-            messages.append((turn, _message(turn, without_calls=True)))
+            messages.append((turn, message_of(turn, without_calls=True)))
     return messages
 
 
-def _message(turn: TurnLike, *, without_calls: bool = False) -> Message:
+def message_of(turn: TurnLike | TurnDraft, *, without_calls: bool = False) -> Message:
+    """A turn in the provider's shape, as it is alone."""
     optional = {
         "tool_calls": None if without_calls else [_sent_call(call) for call in turn.tool_calls or ()],
         "tool_call_id": turn.tool_call_id,
         "refusal": turn.refusal,
     }
-    return {"role": turn.role, "content": turn.content} | {name: value for name, value in optional.items() if value}
+    known = {"role": turn.role, "content": turn.content} | {name: value for name, value in optional.items() if value}
+    return {**(turn.extras or {}), **known}
 
 
 def _sent_call(call: dict[str, Any]) -> dict[str, Any]:

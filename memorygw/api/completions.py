@@ -13,9 +13,9 @@ def completion(answer: Answer) -> dict[str, Any]:
     see as one: calls of tools that ran here, text of several steps, the cost of all of them."""
     raw = answer.reply or _plain(answer)
     [choice, *_] = raw["choices"]
-    seen = client_view_of(answer.answer)
-    calls = seen.get("tool_calls")
     message = {name: value for name, value in choice["message"].items() if name != "tool_calls"}
+    seen = client_view_of(answer.answer) if answer.answer else message
+    calls = seen.get("tool_calls")
     message |= {"content": seen.get("content"), **({"tool_calls": calls} if calls else {})}
     reason = "tool_calls" if calls else choice.get("finish_reason") or "stop"
     return {**raw, "choices": [{**choice, "message": message, "finish_reason": reason}], "usage": _usage(raw, answer)}
@@ -63,7 +63,7 @@ class Chunks:
         if not self._role_sent:
             yield {**head, "choices": [_choice({"role": "assistant", "content": message["content"]})]}
         for index, call in enumerate(message.get("tool_calls", ())):
-            yield {**head, "choices": [_choice({"tool_calls": [{"index": index, **call}]})]}
+            yield {**head, "choices": [_choice({"tool_calls": [{**call, "index": index}]})]}
         yield {**head, "choices": [_choice({}, reason)]}
         if self._usage_wanted and self._usage:
             yield {**head, "choices": [], "usage": self._usage | whole["usage"]}
@@ -75,12 +75,14 @@ def _choice(delta: dict[str, Any], finish_reason: str | None = None) -> dict[str
 
 def _plain(answer: Answer) -> dict[str, Any]:
     """For an answer whose reply is not at hand: it was given before, or came in pieces."""
+    turn = answer.answer
+    message = {"role": "assistant", "refusal": turn.refusal if turn else None}
     return {
-        "id": f"chatcmpl-{answer.answer.id.hex}",
+        "id": f"chatcmpl-{(turn or answer.run).id.hex}",
         "object": "chat.completion",
         "created": int(time.time()),
-        "model": answer.answer.model,
-        "choices": [{"index": 0, "message": {"role": "assistant", "refusal": answer.answer.refusal}}],
+        "model": (turn or answer.run).model,
+        "choices": [{"index": 0, "message": message, "finish_reason": answer.finish_reason}],
     }
 
 

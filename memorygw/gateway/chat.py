@@ -26,9 +26,19 @@ from memorygw.ids import new_id
 from memorygw.live import Answer, ClientChat, Events
 from memorygw.tools import schemas_problem
 from threads.history import begin, follow
-from threads.turns import INSTRUCTION_ROLES, ROLES, TurnDraft, client_view_of, text_of, turn_problem
+from threads.turns import (
+    INSTRUCTION_ROLES,
+    MESSAGE_FIELDS,
+    ROLES,
+    TurnDraft,
+    client_view_of,
+    content_problem,
+    text_of,
+    turn_problem,
+)
 
 _MOST_STEPS, _TRIES = 200, 3
+_SAYS = ("content", "refusal", "tool_calls")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +140,9 @@ def _read(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[TurnDraft]]:
     instructions, turns = [], []
     for index, message in enumerate(messages):
         refuse_unstorable(f"messages[{index}]", message)
+        if message.get("role") == "assistant" and not any(message.get(name) for name in _SAYS):
+            # An answer without words, which was passed on and not stored.
+            continue
         turn = _turn(index, message)
         if turn.role in INSTRUCTION_ROLES:
             instructions.append(text_of(turn.content))
@@ -143,12 +156,18 @@ def _read(messages: Sequence[Mapping[str, Any]]) -> tuple[str, list[TurnDraft]]:
 def _turn(index: int, message: Mapping[str, Any]) -> TurnDraft:
     if message.get("role") not in ROLES:
         raise InvalidError(fields={f"messages[{index}].role": [f"One of {', '.join(ROLES)}."]})
+    content = message.get("content")
+    if message["role"] == "tool" and not content_problem(content):
+        # Parts of text, which not every server takes here.
+        content = text_of(content)
     turn = TurnDraft(
         role=message["role"],
-        content=message.get("content"),
+        content=content,
         tool_calls=message.get("tool_calls") or None,
         tool_call_id=message.get("tool_call_id"),
         refusal=message.get("refusal"),
+        extras={name: value for name, value in message.items() if name not in MESSAGE_FIELDS and value is not None}
+        or None,
     )
     if problem := turn_problem(turn):
         raise InvalidError(fields={f"messages[{index}].{problem[0]}": [problem[1]]})
@@ -170,8 +189,8 @@ def _place(tenant_pk: UUID, user: str, request: Chat, turns: list[TurnDraft]) ->
     # Two new conversations may begin alike; that one of them is being answered is no reason for the other to wait.
     if thread and (has_answers or not store.is_leased(thread)):
         return _Place(thread, turns[histories.index(thread.history) :])
-    asked = store.find_seen(tenant_pk, user, histories[-1]) if has_answers else None
-    return (asked and _answered(asked)) or _taken_in(turns, histories)
+    asked = store.find_seen(tenant_pk, user, histories[-1]) if has_answers else ()
+    return _answered(asked, request) or _taken_in(turns, histories)
 
 
 def _place_in(thread: Any, request: Chat, turns: list[TurnDraft], histories: list[UUID]) -> _Place:
@@ -183,7 +202,7 @@ def _place_in(thread: Any, request: Chat, turns: list[TurnDraft], histories: lis
     if request.fork:
         return _taken_in(turns, histories)
     asked = store.find_seen(thread.tenant_id, thread.user_id, histories[-1], thread_id=thread.pk)
-    if place := asked and _answered(asked):
+    if place := _answered(asked, request):
         return place
     raise HistoryDiffersError(thread_ids=[thread.pk])
 
@@ -206,8 +225,13 @@ def _is_unanswered(thread: Any, new: Sequence[TurnDraft]) -> bool:
     return bool(stored) and last == sent
 
 
-def _answered(asked: Any) -> _Place | None:
-    """What a thread has behind these messages: their answer; a broken one, which is then given anew; or nothing."""
+def _answered(asked: Sequence[Any], request: Chat) -> _Place | None:
+    """What threads have behind these messages: their answer; a broken one, which is then given anew; or nothing."""
+    return next((place for turn in asked if (place := _answer_behind(turn, request))), None)
+
+
+def _answer_behind(asked: Any, request: Chat) -> _Place | None:
+    """The answer of another model, or one that had other tools, is not the one that is asked for."""
     store, thread = component("THREAD_STORE"), asked.thread
     behind = store.get_turns_between(thread.tenant_id, thread.pk, asked.seq, asked.seq + _MOST_STEPS)
     answer = next((turn for turn in behind if turn.history), None)
@@ -216,6 +240,8 @@ def _answered(asked: Any) -> _Place | None:
     if answer.status == "interrupted":
         return _Place(thread, []) if answer.seq == thread.turn_count else None
     run = store.get_run_at(thread, answer.seq)
+    if run and ((request.model or run.model) != run.model or list(request.tools) != run.tools):
+        return None
     return _Place(
         thread,
         given=Answer(

@@ -134,5 +134,5 @@ def _storable_calls(calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             call_id = f"call_{uuid4().hex}"
         name = _NOT_IN_NAMES.sub("_", function["name"])[:64] or "_"
         function = {"name": name, "arguments": function["arguments"] or "{}"}
-        found[call_id] = {"id": call_id, "type": "function", "function": function}
+        found[call_id] = {**call, "id": call_id, "function": function}
     return list(found.values())

@@ -15,7 +15,7 @@ from openai.types.chat import ChatCompletion
 from memorygw.conf import conf
 from memorygw.exceptions import ModelFailedError, UpstreamError
 from memorygw.llm.base import Completion, CompletionRequest, Piece, Pieces
-from memorygw.llm.streams import Assembly, StreamReader, token_count
+from memorygw.llm.streams import Assembly, StreamReader, extras_of, token_count
 
 # What may be left out when a server refuses it, with what to send instead. The prompt asks for JSON anyway.
 _OPTIONAL: dict[str, str | None] = {
@@ -49,14 +49,20 @@ def as_model_failures() -> Iterator[None]:
         raise ModelFailedError(f"http_{error.status_code}", _upstream(error)) from None
     except openai.APIConnectionError:
         raise ModelFailedError("unreachable") from None
+    except openai.APIError as error:
+        # Told in the middle of a stream, which has had its status.
+        raise ModelFailedError("stream_error", UpstreamError(502, _words(error))) from None
     except (openai.OpenAIError, ValueError, OverflowError):
         raise ModelFailedError("malformed") from None
 
 
 def _upstream(error: openai.APIStatusError) -> UpstreamError:
+    return UpstreamError(error.status_code, _words(error), error.response.headers.get("Retry-After", ""))
+
+
+def _words(error: openai.APIError) -> dict[str, Any]:
     body = error.body if isinstance(error.body, dict) else {}
-    words = {name: body[name] for name in ("message", "type", "param", "code") if name in body}
-    return UpstreamError(error.status_code, words, error.response.headers.get("Retry-After", ""))
+    return {name: body[name] for name in ("message", "type", "param", "code") if name in body}
 
 
 class OpenAIClient:
@@ -180,6 +186,6 @@ def _calls(calls: object) -> list[dict[str, Any]]:
         if not isinstance(name, str) or not name:
             raise ModelFailedError("malformed")
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-        function = {"name": name, "arguments": arguments}
-        found.append({"id": str(getattr(call, "id", None) or ""), "type": "function", "function": function})
+        known = {"id": str(getattr(call, "id", None) or ""), "type": "function"}
+        found.append({**extras_of(call), **known, "function": {"name": name, "arguments": arguments}})
     return found

@@ -127,6 +127,7 @@ class Assembly:
             call = {"id": "", "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append(call)
             self._latest[index] = call
+        call |= {name: value for name, value in extras_of(part).items() if name not in call}
         call["id"] = call["id"] or str(call_id or "")
         function = getattr(part, "function", None)
         name, arguments = getattr(function, "name", None), getattr(function, "arguments", None)
@@ -134,6 +135,11 @@ class Assembly:
             call["function"]["name"] += name
         if isinstance(arguments, str):
             call["function"]["arguments"] += arguments
+
+
+def extras_of(call: object) -> dict[str, Any]:
+    """What a call has beside what the package knows, such as a signature that its server wants to see again."""
+    return dict(getattr(call, "model_extra", None) or {})
 
 
 def token_count(value: object) -> int:

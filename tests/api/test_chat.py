@@ -353,6 +353,28 @@ def test_the_example_runs(
     assert [len(turns) for turns in threads()] == [4, 2]
 
 
+def test_the_example_of_an_agent_framework_runs(
+    sdk: openai.OpenAI,
+    model: ScriptedModelServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its tool runs at its side, between two requests of one conversation."""
+    monkeypatch.setenv("OPENAI_BASE_URL", str(sdk.base_url))
+    monkeypatch.setenv("OPENAI_API_KEY", sdk.api_key)
+    model.reply(None, model="gpt-5.4-mini", tool_calls=[call("find_meetups", "c1", city="Turin")])
+    model.reply("Python Turin.", model="gpt-5.4-mini")
+    runpy.run_path(str(EXAMPLE.with_name("openai_agents_chat.py")))
+    assert capsys.readouterr().out == "Python Turin.\n"
+    [turns] = threads()
+    assert turns == [
+        "user: Which meetups are near me?",
+        "assistant: None",
+        "tool: Python Turin, Thursday at 19:00",
+        "assistant: Python Turin.",
+    ]
+
+
 def test_an_unknown_path_is_told_in_the_envelope(sdk: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError) as unknown:
         sdk.embeddings.create(model="main", input="Hello")

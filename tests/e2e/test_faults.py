@@ -1,18 +1,21 @@
 """Processes that die at any moment: what they were at is done by somebody else, and takes effect once."""
 
+import json
 import os
 import random
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+import requests
 
 from memorygw.testing import ScriptedModelServer
 from tests.e2e.conftest import Caller, Gateway, free_port, kill, own_gateway, wait_for
@@ -133,3 +136,64 @@ def test_a_hundred_requests_without_the_broker_are_answered_and_learned_from_lat
         gateway.serve()
         wait_for(lambda: all(ledger.knows(caller, talk) for talk in talks), "the timer of the embedded worker", 90)
         ledger.check(stored(gateway), caller, talks)
+
+
+def told(caller: Caller, base_url: str, user: str) -> list[dict[str, Any]]:
+    """The turns that a streamed ask tells of, until it ends or breaks; what the answer came to is the last of them."""
+    turns: list[dict[str, Any]] = []
+    headers = {"Authorization": f"Bearer {caller.key}"}
+    question = {"content": f"Hello, I am {user}.", "stream": True}
+    url = f"{base_url}/api/v1/ask?user={user}"
+    with (
+        suppress(requests.RequestException),
+        requests.post(url, json=question, headers=headers, stream=True, timeout=60) as answer,
+    ):
+        name = ""
+        for line in answer.iter_lines(chunk_size=1, decode_unicode=True):
+            name = line.removeprefix("event: ") if line.startswith("event: ") else name
+            if name == "turn" and line.startswith("data: "):
+                turns.append(json.loads(line.removeprefix("data: ")))
+    return turns
+
+
+@pytest.mark.rows("U5")
+def test_a_server_and_a_worker_that_are_killed_under_streams_lose_nothing_that_was_told(
+    model: ScriptedModelServer, tmp_path: Path
+) -> None:
+    model.stream("One", " two", 2.0, " three", model="main", times=20)
+    with own_gateway(model, tmp_path, MEMORYGW_LEASE_SECONDS="3") as gateway:
+        victims = [gateway.serve()]
+        servers = [gateway.base_url]
+        gateway.serve()
+        servers.append(gateway.base_url)
+        if gateway.brokered:
+            victims.append(gateway.work(beat=False))
+        caller = gateway.key("acme")
+        with ThreadPoolExecutor(20) as pool:
+            asks = [pool.submit(told, caller, servers[n % 2], f"user-{n}") for n in range(20)]
+            model.wait_for_requests(20, model="main")
+            time.sleep(0.5)
+            for victim in victims:
+                kill(victim, signal.SIGKILL)
+            heard = [ask.result() for ask in asks]
+        assert [len(turns) for turns in heard] == [1, 2] * 10, "Half of the streams break, half are whole."
+        for n, turns in enumerate(heard):
+            thread_id = _only_thread(caller, f"user-{n}")
+            stored = caller.turns(thread_id, user=f"user-{n}")
+            assert [turn["content"] for turn in stored[: len(turns)]] == [turn["content"] for turn in turns]
+        assert all(turns[-1]["content"] == "One two three" for turns in heard[1::2])
+        wait_for(lambda: _all_go_on(caller), "the leases of the dead")
+
+
+def _only_thread(caller: Caller, user: str) -> str:
+    [thread] = caller("GET", "/threads", user=user)["items"]
+    return str(thread["id"])
+
+
+def _all_go_on(caller: Caller) -> bool:
+    """The model is strict: it would refuse a history that is not one."""
+    answers = (
+        caller.send("POST", f"/threads/{_only_thread(caller, f'user-{n}')}/ask", {"content": "More"}, user=f"user-{n}")
+        for n in range(20)
+    )
+    return all(answer.status_code == 200 for answer in answers)

@@ -35,6 +35,7 @@ class SomeTurn:
     tool_calls: Any = None
     tool_call_id: str | None = None
     refusal: str | None = None
+    extras: Any = None
     created_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
 
 

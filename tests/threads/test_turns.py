@@ -22,6 +22,7 @@ class SomeTurn:
     tool_calls: Any = None
     tool_call_id: str | None = None
     refusal: str | None = None
+    extras: Any = None
     seq: int = 0
     token_count: int = 1
     created_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)

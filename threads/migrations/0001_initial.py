@@ -74,6 +74,7 @@ class Migration(migrations.Migration):
                 ('token_count', models.PositiveIntegerField(default=0, help_text='Content and calls, without per-message overhead.')),
                 ('history', models.UUIDField(editable=False, help_text="The thread's, up to and with this turn; empty: no client sees it.", null=True)),
                 ('client_view', models.JSONField(editable=False, help_text='The message that a client got instead of it; empty: itself.', null=True)),
+                ('extras', models.JSONField(editable=False, help_text="What a client's message has beside what is known here: sent with it.", null=True)),
                 ('tokens_through', models.PositiveBigIntegerField(help_text="The thread's token count up to and with this turn.")),
                 ('metadata', models.JSONField(blank=True, default=dict)),
                 ('learnable', models.BooleanField(default=True, help_text='False: stored while memory was off, never learned from.')),
