@@ -42,7 +42,8 @@ class Call:
     ``run_id`` is the id that its run gets.
 
     Of a client that keeps the conversation itself come ``chat`` and, instead of content, ``said``: the turns that the
-    thread does not have yet, which may be none. ``history`` is what the thread must be at then."""
+    thread does not have yet, which may be none. ``history`` is what the thread must be at then. Without ``remembers``,
+    memory is neither read nor written."""
 
     tenant_id: UUID
     user_id: str
@@ -58,11 +59,7 @@ class Call:
     chat: ClientChat | None = None
     said: Sequence[TurnDraft] | None = None
     history: UUID | None = None
-
-    @property
-    def remembers(self) -> bool:
-        """Whether memory is read and written."""
-        return self.chat is None or self.chat.remembers
+    remembers: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,7 +164,7 @@ def answer_again(
 
 def append_turns(append: Append) -> list[Any]:
     """Store turns of a caller that runs its own model. See `memorygw.gateway.append_turns` for the contract."""
-    store = component("THREAD_STORE")
+    store, remembers = component("THREAD_STORE"), _remembers(append.tenant_id, append.user_id, None)
     with transaction.atomic(durable=True):
         # Callers without a lease queue up here: what is this short need not refuse anybody.
         thread = store.fence(append.tenant_id, append.thread_id, append.user_id)
@@ -175,7 +172,7 @@ def append_turns(append: Append) -> list[Any]:
             raise ThreadNotFoundError
         store.check_results(thread, append.turns)
         teaches = teaches_facts(thread.persona)
-        drafts = [replace(turn, teaches_facts=teaches) for turn in append.turns]
+        drafts = [replace(turn, learnable=turn.learnable and remembers, teaches_facts=teaches) for turn in append.turns]
         turns: list[Any] = store.append_turns(thread, drafts, token=append.lease_token)
         if append.turns[-1].role == "assistant":
             queue_learning(thread, thread.persona)
@@ -199,7 +196,8 @@ def pop_turn(tenant_id: UUID, user_id: str, thread_id: UUID) -> Any:
 def _start(call: Call, token: UUID | None) -> LiveRun:
     """Context first, so that what does not fit stores nothing; then the thread with its lease (made now when the ask
     named none), what was said and the run, in one transaction."""
-    store = component("THREAD_STORE")
+    store, memory = component("THREAD_STORE"), component("USER_MEMORY_STORE")
+    call = replace(call, remembers=_remembers(call.tenant_id, call.user_id, call.chat))
     thread = store.get_thread(call.tenant_id, call.thread_id, user_id=call.user_id) if call.thread_id else None
     if call.history and thread and thread.history != call.history:
         raise HistoryDiffersError(thread_ids=[thread.id])
@@ -211,6 +209,7 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
     draft = _run_draft(call, persona, context)
     with transaction.atomic(durable=True):
         if thread is None:
+            memory.admit(call.tenant_id, call.user_id)
             thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
             token = thread.lease_token
         if call.said is not None and not said:
@@ -229,7 +228,14 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
         open_calls=[],
         streams=call.streams,
         chat=call.chat,
+        remembers=call.remembers,
     )
+
+
+def _remembers(tenant_id: UUID, user_id: str, chat: ClientChat | None) -> bool:
+    """Whether memory is on: for the person, and for the request of a client. `ErasureRunningError`."""
+    is_on: bool = component("USER_MEMORY_STORE").remembers(tenant_id, user_id)
+    return is_on and (chat is None or chat.remembers)
 
 
 def _ask_anew(thread: Any, *, remembers: bool) -> None:
@@ -308,17 +314,18 @@ def _stored(
 ) -> LiveRun:
     """A run that goes on from what is stored: its calls without a result first, then a context read anew."""
     used_up = spent(component("THREAD_STORE").get_results(run))
+    remembers = _remembers(thread.tenant_id, thread.user_id, chat)
     tools = offered_tools(
         persona,
         run.model,
         thread.user_id,
         client=run.tools,
         own=own_tools,
-        remembers=chat is None or chat.remembers,
+        remembers=remembers,
         unattended=chat is not None,
     )
     caller = ToolCaller(thread.tenant_id, thread.user_id, thread.id, run.persona_id, counts=used_up)
-    return LiveRun(caller=caller, thread=thread, run=run, persona=persona, tools=tools, chat=chat)
+    return LiveRun(caller=caller, thread=thread, run=run, persona=persona, tools=tools, chat=chat, remembers=remembers)
 
 
 def _reopened(thread: Any, run: Any, first_seq: int, chat: ClientChat | None) -> LiveRun:
@@ -333,7 +340,7 @@ def _reopened(thread: Any, run: Any, first_seq: int, chat: ClientChat | None) ->
         live = _stored(thread, run, run.persona, chat=chat)
         live.turns = store.get_turns_between(thread.tenant_id, thread.id, first_seq - 1, thread.turn_count)
         if store.reopen_run(thread, run, token=token):
-            _ask_anew(thread, remembers=chat is None or chat.remembers)
+            _ask_anew(thread, remembers=live.remembers)
             live.turns = [turn for turn in live.turns if turn.status != "interrupted"]
         else:
             error = LeaseLostError() if failure == LeaseLostError.code else ModelFailedError(failure)

@@ -1,5 +1,6 @@
 from django.apps import AppConfig
-from django.db.models.signals import post_migrate
+from django.conf import settings
+from django.db.models.signals import post_delete, post_migrate
 
 
 class MemorygwConfig(AppConfig):
@@ -9,7 +10,10 @@ class MemorygwConfig(AppConfig):
 
     def ready(self) -> None:
         # The checks know the tools, and those the models.
-        import memorygw.checks  # noqa: F401
+        import memorygw.checks
+        import memorygw.personal  # noqa: F401
+        from memorygw.host_users import forget_deleted
         from memorygw.models import default_tenant
 
         post_migrate.connect(default_tenant, sender=self)
+        post_delete.connect(forget_deleted, sender=settings.AUTH_USER_MODEL)

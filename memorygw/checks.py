@@ -12,18 +12,16 @@ from django.core.checks import CheckMessage, Error, register
 from django.db import connections
 from django.utils.module_loading import import_string
 
+from memorygw import retention
 from memorygw.claims import has_broker
 from memorygw.conf import Conf, Kind, Path, Range, Rate, conf, kinds, plain_type
+from memorygw.personal_data import undeclared
 from memorygw.tools import NAME, Tool, all_memory_tools, unknown_memory_tools
 
 PREFIX = "MEMORYGW_"
 
 # Names of the contract whose parts are not built yet: setting one is no mistake, but does nothing.
-PLANNED = frozenset(
-    """
-    ERASERS ERASURE_LEDGER FORGET_ON_USER_DELETE PEPPER RETENTION_DAYS SPECIAL_CATEGORIES
-    """.split()  # noqa: SIM905  thirty quoted lines would say no more
-)
+PLANNED = frozenset({"SPECIAL_CATEGORIES"})
 
 
 @register("memorygw")
@@ -94,6 +92,40 @@ def check_cache(**_: Any) -> list[CheckMessage]:
         return []
     hint = 'Name a cache that processes share in CACHES["default"].'
     return [checks.Warning("MEMORYGW_THROTTLE_* hold for each process alone.", hint=hint, id="memorygw.W004")]
+
+
+@register("memorygw")
+def check_personal_data(**_: Any) -> list[CheckMessage]:
+    """What is not declared would outlive a person (S2)."""
+    hint = "Declare in personal.py of its app what it holds of a person: see memorygw.personal_data."
+    return [Error(f"Nobody says what {place} holds.", hint=hint, id="memorygw.E006") for place in undeclared()]
+
+
+@register("memorygw")
+def check_erasure(**_: Any) -> list[CheckMessage]:
+    errors: list[CheckMessage] = []
+    if not (conf.PEPPER or settings.DEBUG):
+        hint = "A secret of your own: receipts of erasures name people by a hash that is made with it."
+        errors.append(Error("MEMORYGW_PEPPER is not set.", hint=hint, id="memorygw.E007"))
+    if wrong := retention.problem(conf.RETENTION_DAYS):
+        errors.append(
+            Error(f"{PREFIX}RETENTION_DAYS {wrong}.", hint="See docs/reference/settings.md.", id="memorygw.E002")
+        )
+    for path in conf.ERASERS:
+        try:
+            import_string(path)
+        except (ImportError, AttributeError) as error:
+            errors.append(Error(f"{PREFIX}ERASERS: {error}", id="memorygw.E003"))
+    return errors
+
+
+@register("memorygw", deploy=True)
+def check_ledger(**_: Any) -> list[CheckMessage]:
+    if conf.ERASURE_LEDGER:
+        return []
+    hint = "A folder that is not restored with the database, or a name of STORAGES."
+    problem = "Without MEMORYGW_ERASURE_LEDGER a restored backup brings erased people back."
+    return [checks.Warning(problem, hint=hint, id="memorygw.W005")]
 
 
 def _unknown(name: str) -> CheckMessage:

@@ -135,6 +135,14 @@ class Conf:
     NOTES_MAX_CHARS: Positive = 4_000
     CHAT_HISTORY_RATIO: Annotated[float, Range(0.01, 1)] = 0.7
 
+    # A person's rights.
+    PEPPER: str = ""
+    ERASURE_LEDGER: str = ""
+    ERASERS: list[str] = []
+    BACKUP_DAYS: Limit = 30
+    RETENTION_DAYS: dict[str, Any] = {}
+    FORGET_ON_USER_DELETE: bool = False
+
     # Running it.
     LEASE_SECONDS: Positive = 300
     SWEEP_EVERY_SECONDS: Positive = 30

@@ -84,6 +84,12 @@ class ThreadNotFoundError(NotFoundError):
     code, number = "thread_not_found", 5372567786151
 
 
+class TurnNotFoundError(NotFoundError):
+    """There is no such turn."""
+
+    code = "turn_not_found"
+
+
 class RunNotFoundError(NotFoundError):
     """There is no such run."""
 
@@ -112,6 +118,12 @@ class PersonaNotFoundError(NotFoundError):
     """There is no such persona."""
 
     code = "persona_not_found"
+
+
+class ReceiptNotFoundError(NotFoundError):
+    """There is no such receipt."""
+
+    code = "receipt_not_found"
 
 
 class TenantNotFoundError(NotFoundError):

@@ -88,7 +88,7 @@ class LiveRun:
     ``open_calls`` are the calls of its last answer that lack a result, None: to be read; without a ``context`` one is
     read before the model is asked; ``next_turn_id`` is given to the next turn it stores. ``streams``: the model is to
     say its answer in pieces, of which ``text_so_far`` is not stored yet. ``said`` is what it said beside calls of tools
-    that run here: to a client that is one with the answer.
+    that run here: to a client that is one with the answer. Without ``remembers`` memory is neither read nor written.
     """
 
     caller: ToolCaller
@@ -106,3 +106,4 @@ class LiveRun:
     text_so_far: str = ""
     said: str = ""
     chat: ClientChat | None = None
+    remembers: bool = True

@@ -3,6 +3,7 @@
 from typing import Any, get_args
 
 from django.db import models
+from django.db.models import Q
 from django.db.models.functions import Now
 
 from memorygw.claims import LateWork
@@ -203,8 +204,61 @@ class ModelCall(models.Model):
     outcome = models.CharField(max_length=64, help_text='"ok" or the code of the error.')
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    class Meta:
+        # Erasing a person takes their threads out of here.
+        indexes = [models.Index(fields=["thread_id"], condition=Q(thread_id__isnull=False), name="modelcall_of_thread")]
+
     def __str__(self) -> str:
         return f"{self.kind} {self.outcome}"
+
+
+class ErasureReceipt(models.Model):
+    """That a person was erased: what went, when, who asked; never content, never the person's id.
+
+    It is no child of its tenant's row: it outlives that. Receipts of a tenant are a chain: each is sealed together with
+    the seal of the one before it.
+    """
+
+    class Mode(models.TextChoices):
+        DELETE = "delete"
+        ANONYMIZE = "anonymize"
+
+    class Status(models.TextChoices):
+        RUNNING = "running"
+        DONE = "done"
+        RESTORED = "restored"
+
+    id = models.UUIDField(primary_key=True, default=new_id, editable=False)
+    tenant_id = models.UUIDField(editable=False)
+    subject = models.CharField(max_length=64, editable=False, help_text="Keyed hash of tenant and person.")
+    pepper_version = models.CharField(max_length=20, editable=False, help_text="Which secret the hash was made with.")
+    mode = models.CharField(max_length=10, choices=Mode)
+    status = models.CharField(max_length=10, choices=Status, default=Status.RUNNING)
+    requested_by = models.CharField(max_length=100, blank=True, default="", help_text="A key, a command, an operator.")
+    replays = models.UUIDField(null=True, blank=True, help_text="The receipt that was applied again after a restore.")
+    counts: "models.JSONField[Any, Any]" = models.JSONField(default=dict, help_text="Table → rows that went.")
+    phases: "models.JSONField[Any, Any]" = models.JSONField(default=dict, help_text="Phase → when it ended.")
+    found: "models.JSONField[Any, Any]" = models.JSONField(default=dict, help_text="Table → rows found afterwards.")
+    verified = models.BooleanField(null=True, help_text="Nothing was found afterwards.")
+    level = models.CharField(max_length=10, blank=True, default="", help_text="How it was looked for.")
+    residuals: "models.JSONField[Any, Any]" = models.JSONField(default=list, help_text="What has it still, until when.")
+    version = models.CharField(max_length=40, blank=True, default="", help_text="Of memorygw.")
+    number = models.PositiveIntegerField(null=True, help_text="1 for the first of the tenant; gapless.")
+    previous = models.CharField(max_length=64, blank=True, default="", help_text="The seal of the one before.")
+    seal = models.CharField(max_length=64, blank=True, default="", help_text="Keyed hash of all of it.")
+    created_at = models.DateTimeField(db_default=Now(), editable=False, help_text="When it was asked for.")
+    finished_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["tenant_id", "number"], name="erasurereceipt_number_once"),
+            models.UniqueConstraint(
+                fields=["tenant_id", "subject"], condition=Q(status="running"), name="erasurereceipt_one_running"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"Erasure receipt {self.id}"
 
 
 def default_tenant(**_: Any) -> None:

@@ -140,8 +140,7 @@ def result_room(model: str) -> int:
 
 def _append(live: LiveRun, draft: TurnDraft, *, lease: Literal["renew", "release"] = "renew") -> Any:
     run = live.run
-    learnable = live.chat is None or live.chat.remembers
-    draft = replace(draft, id=live.next_turn_id, learnable=learnable, teaches_facts=teaches_facts(live.persona))
+    draft = replace(draft, id=live.next_turn_id, learnable=live.remembers, teaches_facts=teaches_facts(live.persona))
     live.next_turn_id = None
     [turn] = component("THREAD_STORE").append_turns(
         live.thread, [draft], token=run.lease_token, model=run.model, lease=lease
@@ -232,7 +231,7 @@ def _read_on(live: LiveRun) -> None:
             model=live.run.model,
             tools=live.tools,
             instructions=live.chat.instructions if live.chat else "",
-            remembers=live.chat is None or live.chat.remembers,
+            remembers=live.remembers,
         )
         live.context = read_context(live.thread, query)
     elif live.unsent:

@@ -42,7 +42,11 @@ def _secret_key() -> str:
         return str(key)
     if not DEBUG:
         raise ImproperlyConfigured("Set SECRET_KEY, or DEBUG=true for development.")
-    file = DATA_DIR / "secret_key"
+    return _kept_secret("secret_key")
+
+
+def _kept_secret(name: str) -> str:
+    file = DATA_DIR / name
     if not file.exists():
         DATA_DIR.mkdir(exist_ok=True)
         file.touch(mode=0o600)
@@ -73,10 +77,15 @@ SECRET_KEY = _secret_key()
 ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", ["localhost", "127.0.0.1", "[::1]"])
 
 DATABASE_URL = env.str("DATABASE_URL", "")
+DEFAULT_DATABASE_URL = f"sqlite:///{DATA_DIR / 'memorygw.sqlite3'}"
 if not DATABASE_URL:
     DATA_DIR.mkdir(exist_ok=True)
-    DATABASE_URL = f"sqlite:///{DATA_DIR / 'memorygw.sqlite3'}"
+    DATABASE_URL = DEFAULT_DATABASE_URL
 DATABASES = {"default": _database(DATABASE_URL)}
+if DEBUG:
+    MEMORYGW_PEPPER = globals().get("MEMORYGW_PEPPER") or _kept_secret("pepper")
+if DATABASE_URL == DEFAULT_DATABASE_URL:
+    MEMORYGW_ERASURE_LEDGER = globals().get("MEMORYGW_ERASURE_LEDGER", str(DATA_DIR / "erasures"))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 INSTALLED_APPS = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from memorygw import voice
+from memorygw import erasure, expiry, voice
 from memorygw.claims import LateWork, has_broker, send
 from memorygw.conf import component, conf
 from memorygw.database import after
@@ -93,9 +93,11 @@ def wake_scanned() -> None:
 
 
 def keep_house() -> None:
-    """What is to be done now and then: recover the runs of dead processes, close voice sessions that nobody closed,
-    forget what is old."""
+    """What is to be done now and then: recover the runs of dead processes, go on with their erasures, close voice
+    sessions that nobody closed, forget what is old."""
     recover_stuck_runs()
+    erasure.go_on()
+    expiry.keep_house()
     voice.keep_house()
     IdempotencyKey.objects.filter(created_at__lte=after(-_KEYS_KEPT_SECONDS)).delete()
 

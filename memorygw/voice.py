@@ -54,20 +54,28 @@ def open_session(
     tenant_id: UUID, user_id: str, *, persona: Persona | None, instructions: str, session_id: UUID | None = None
 ) -> OpenedSession:
     """Begin a session. See `memorygw.gateway.open_voice_session` for the contract."""
-    session = VoiceSession.objects.create(
-        pk=session_id or new_id(),
-        tenant_id=tenant_id,
-        user_id=user_id,
-        persona=persona,
-        teaches_facts=teaches_facts(persona),
-    )
+    with transaction.atomic():
+        remembers = component("USER_MEMORY_STORE").admit(tenant_id, user_id)
+        session = VoiceSession.objects.create(
+            pk=session_id or new_id(),
+            tenant_id=tenant_id,
+            user_id=user_id,
+            persona=persona,
+            teaches_facts=remembers and teaches_facts(persona),
+        )
     return OpenedSession(session.pk, instructions_for(session, instructions))
 
 
 def instructions_for(session: VoiceSession, instructions: str) -> str:
     """The session's instructions with what is known about the user behind them; nothing of what nobody named."""
     persona, model = session.persona, model_of(session.persona)
-    query = ContextQuery(tenant_id=session.tenant_id, user_id=session.user_id, persona=persona, model=model)
+    query = ContextQuery(
+        tenant_id=session.tenant_id,
+        user_id=session.user_id,
+        persona=persona,
+        model=model,
+        remembers=component("USER_MEMORY_STORE").remembers(session.tenant_id, session.user_id),
+    )
     text = instructions or (persona.instructions if persona else "")
     if not injects(query):
         return text

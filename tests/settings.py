@@ -8,6 +8,9 @@ os.environ.setdefault("SECRET_KEY", "only for tests " * 5)
 from memorygw.settings import *  # noqa: F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+MEMORYGW_PEPPER = "1:only for tests"
+# A test that needs a ledger has one of its own; a rolled back database would be behind any other.
+MEMORYGW_ERASURE_LEDGER = ""
 MEMORYGW_LLM_CLIENT = "memorygw.llm.openai.OpenAIClient"
 # Nothing listens here: a test that reaches a model without a scripted server fails at once.
 MEMORYGW_LLM_BASE_URL = "http://127.0.0.1:9/v1"

@@ -166,7 +166,8 @@ def test_the_quickstart_runs(tmp_path: Path) -> None:
     assert '"content":"I remember this about you: name: Ada; home: Turin.' in done
     assert '"key":"home","value":"Turin"' in done
     assert '"system":"<user_memory>' in done
-    assert '"counts":{"threads":2,"turns":4,"runs":2,"facts":2,"voice_sessions":0},"verified":true' in done
+    assert '"threads":2' in done
+    assert '"verified":true' in done
     assert done.endswith('{"items":[]}\n')
 
 

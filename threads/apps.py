@@ -6,3 +6,7 @@ class ThreadsConfig(AppConfig):
     label = "memorygw_threads"
     verbose_name = "Threads"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        # What is declared needs the models.
+        import threads.personal  # noqa: F401

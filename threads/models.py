@@ -10,14 +10,16 @@ from django.db.models.functions import Now
 from memorygw.claims import LateWork
 from memorygw.ids import new_id
 from memorygw.models import Persona, Tenant
+from memorygw.retention import kept
 
 
 class ThreadQuerySet(models.QuerySet["Thread"]):
     def live(self, tenant_id: UUID | None) -> "ThreadQuerySet":
-        """Threads of a tenant that the host has not marked as deleted. Every read of threads starts here."""
+        """Threads of a tenant that the host has not marked as deleted, and whose time is not over. Every read of
+        threads starts here."""
         if tenant_id is None:
             raise ValueError("A tenant is required.")
-        return self.filter(tenant_id=tenant_id, deleted_at__isnull=True)
+        return self.filter(kept(tenant_id, "threads"), tenant_id=tenant_id, deleted_at__isnull=True)
 
     def of_user(self, tenant_id: UUID | None, user_id: str) -> "ThreadQuerySet":
         if not user_id:
@@ -95,6 +97,7 @@ class Turn(models.Model):
     class Status(models.TextChoices):
         COMPLETE = "complete"
         INTERRUPTED = "interrupted"
+        FORGOTTEN = "forgotten"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     thread = models.ForeignKey(Thread, models.CASCADE, related_name="turns", db_index=False)

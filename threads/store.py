@@ -28,9 +28,10 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.paging import Page, newest_first
-from threads.models import Run, Thread, ThreadQuerySet, Turn
+from threads.models import Run, Thread, ThreadQuerySet, TitleState, Turn
 from threads.runs import RunStore
 from threads.seen import SeenStore, histories_of
+from threads.titles import forget_title
 from threads.turns import INSTRUCTION_ROLES, TurnDraft, turn_tokens
 from threads.windows import WindowStore
 
@@ -114,6 +115,9 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
         changed = self._threads(tenant_id, user_id).filter(pk=thread_id).update(title=title, updated_at=Now())
         if not changed:
             raise ThreadNotFoundError
+        if title:
+            # It is nobody's to make any more, and to take away.
+            TitleState.objects.filter(pk=thread_id).delete()
         return self.get_thread(tenant_id, thread_id, user_id=user_id)
 
     def delete(
@@ -123,18 +127,6 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
         all with `ThreadBusyError` and nothing is deleted (T94–T102)."""
         threads = self._threads(tenant_id, user_id)
         return self._delete(threads if thread_ids == "all" else threads.filter(pk__in=thread_ids))
-
-    def erase_user(self, tenant_id: UUID, user_id: str) -> Counts:
-        """`delete` every thread of the user, those that a host has marked as deleted too."""
-        return self._delete(Thread.objects.filter(tenant_id=tenant_id, user_id=user_id))
-
-    def has_user(self, tenant_id: UUID, user_id: str) -> bool:
-        """Whether any thread of the user is stored, in whatever state."""
-        return Thread.objects.filter(tenant_id=tenant_id, user_id=user_id).exists()
-
-    def refuse_busy(self, tenant_id: UUID, user_id: str) -> None:
-        """Raise `ThreadBusyError` with the ids when a call is running on a thread of the user."""
-        self._refuse_leased(Thread.objects.filter(tenant_id=tenant_id, user_id=user_id))
 
     def fence(self, tenant_id: UUID, thread_id: UUID, user_id: str) -> Thread | None:
         """Lock the thread for a late write, in the caller's transaction; None: it is gone, or someone else's now."""
@@ -291,6 +283,19 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
         if turn:
             self._drop(thread, turn)
         return turn
+
+    def redact_turn(self, thread: Thread, turn: Turn) -> None:
+        """Empty a turn, in the caller's transaction, behind `fence`: its number and its times stay, and a title that
+        was made of it goes. `ThreadBusyError` and its kin where a call is running."""
+        if thread.status == Thread.Status.AWAITING_HUMAN or self.is_leased(thread):
+            raise self._refusal(thread)
+        said = dict.fromkeys(("content", "tool_calls", "refusal", "client_view", "extras", "history"))
+        Turn.objects.filter(pk=turn.pk).update(**said, metadata={}, status=Turn.Status.FORGOTTEN)
+        if thread.instructions_seq == turn.seq:
+            older = Turn.objects.filter(thread_id=thread.pk, role__in=INSTRUCTION_ROLES, seq__lt=turn.seq)
+            latest = older.exclude(status=Turn.Status.FORGOTTEN).order_by("-seq").values_list("seq", flat=True).first()
+            Thread.objects.filter(pk=thread.pk).update(instructions_seq=latest)
+        forget_title(thread, turn.seq)
 
     def drop_interrupted(self, thread: Thread) -> None:
         """Take a broken answer at the end away, since the question is answered anew, under the caller's lease."""

@@ -4,6 +4,7 @@ import logging
 from uuid import UUID
 
 from django.db import transaction
+from django.db.models.functions import Now
 
 from memorygw.conf import component, conf
 from memorygw.exceptions import ModelFailedError, UsageRefusedError
@@ -27,6 +28,13 @@ def note_answer(thread: ThreadLike) -> UUID | None:
     if not conf.TITLES_ENABLED or thread.title:
         return None
     return TitleState.objects.note_answer(thread.id, thread.turn_count, due=lambda covered, _: covered == 0)
+
+
+def forget_title(thread: ThreadLike, seq: int) -> None:
+    """Have the title made anew that was made of the turn of this number; one that a person gave is theirs."""
+    states = TitleState.objects.filter(pk=thread.id, covered__gte=1)
+    if seq <= _TURNS_READ and states.update(covered=0, due_at=Now(), claim_token=None, claim_expires_at=None):
+        Thread.objects.filter(pk=thread.id).update(title="")
 
 
 def write_title(state_id: UUID) -> None:

@@ -74,6 +74,7 @@ class ThreadLike(Protocol):
     """What is read from a thread."""
 
     id: UUID
+    tenant_id: UUID
     user_id: str
     title: str
     turn_count: int
@@ -167,7 +168,8 @@ def turn_tokens(turn: TurnDraft, model: str) -> int:
 def to_messages(turns: Sequence[TurnLike]) -> list[tuple[TurnLike, Message]]:
     """Stored turns in the provider's shape, each with the turn it comes from.
 
-    A call and all of its results go together or not at all (K3). Results are the tool turns right behind the call, as
+    A turn that says nothing, since it was forgotten, is left out. A call and all of its results go together or not at
+    all (K3). Results are the tool turns right behind the call, as
     providers demand it; where one is missing, the calls are left out with the results there are, and what was said
     beside them stays.
     """
@@ -182,7 +184,7 @@ def to_messages(turns: Sequence[TurnLike]) -> list[tuple[TurnLike, Message]]:
         calls = {str(call["id"]) for call in turn.tool_calls or ()}
         behind = takewhile(lambda later: later.role == "tool", islice(turns, index + 1, None)) if calls else ()
         open_calls = calls if calls <= {result.tool_call_id for result in behind} else set()
-        if open_calls or not calls:
+        if open_calls or (not calls and (turn.content or turn.refusal)):
             messages.append((turn, message_of(turn)))
         elif turn.content or turn.refusal:
             messages.append((turn, message_of(turn, without_calls=True)))

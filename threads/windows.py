@@ -43,6 +43,7 @@ class WindowStore:
         choose, SQLite may walk the whole thread. The range is the shorter one: a few turns, or what the budget holds.
         """
         turns = Turn.objects.filter(thread_id=thread.pk).exclude(role__in=INSTRUCTION_ROLES)
+        turns = turns.exclude(status=Turn.Status.FORGOTTEN)
         if thread.turn_count - from_seq < _NEAR_TURNS:
             turns = turns.alias(through=F("tokens_through") + 0).filter(seq__gte=from_seq, through__gt=spent)
         else:
@@ -53,4 +54,5 @@ class WindowStore:
     def _opening(self, thread: Thread, seq: int) -> int | None:
         """The user turn that opens the group of turn ``seq``; None where only others stand before it."""
         users = Turn.objects.filter(thread_id=thread.pk, role=Turn.Role.USER, seq__lte=seq)
+        users = users.exclude(status=Turn.Status.FORGOTTEN)
         return users.order_by("-seq").values_list("seq", flat=True).first()

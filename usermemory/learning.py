@@ -45,11 +45,13 @@ class Watermark:
         return self.cleared_at is None or stored_at > self.cleared_at
 
     def holds(self, tenant_id: UUID, user_id: str) -> bool:
-        """Whether the user has neither cleared their facts since, nor been erased. Locks the record."""
+        """Whether the user has not cleared their facts since, nor switched memory off, nor been erased. Locks the
+        record."""
         if self.record_id is None:
-            return lock_record(tenant_id, user_id).cleared_at is None
-        record = UserMemory.objects.select_for_update().filter(pk=self.record_id, erasing_at__isnull=True).first()
-        return record is not None and record.cleared_at == self.cleared_at
+            record: UserMemory | None = lock_record(tenant_id, user_id)
+        else:
+            record = UserMemory.objects.select_for_update().filter(pk=self.record_id, erasing_at__isnull=True).first()
+        return record is not None and record.memory_enabled and record.cleared_at == self.cleared_at
 
 
 @dataclass
@@ -129,7 +131,8 @@ class LearningStore:
 
     def _extract(self, state: ExtractionState, token: UUID) -> None:
         thread = state.thread
-        if not thread.tenant.memory_extraction_enabled:
+        store = component("USER_MEMORY_STORE")
+        if not (thread.tenant.memory_extraction_enabled and store.remembers(thread.tenant_id, thread.user_id)):
             # Read later, with the first answer or scan after it is switched on.
             ExtractionState.objects.settle(state.pk, token)
             return

@@ -12,6 +12,7 @@ from django.db.models.functions import Cast, Now
 from memorygw.claims import LateWork, LateWorkQuerySet
 from memorygw.ids import new_id
 from memorygw.models import Tenant
+from memorygw.retention import kept
 from memorygw.text import fold, normalize_key, normalize_text
 
 _SHOWN_KEY = regex.compile(r"fact-(?P<end>[0-9a-f]{12})")
@@ -23,6 +24,7 @@ class UserMemory(models.Model):
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
     tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="+", db_index=False)
     user_id = models.CharField(max_length=255)
+    memory_enabled = models.BooleanField(default=True, help_text="False: memory of them is neither read nor written.")
     cleared_at = models.DateTimeField(null=True, blank=True, help_text="Turns stored up to then are not learned from.")
     erasing_at = models.DateTimeField(null=True, blank=True, help_text="Being erased: no job may write any more.")
     created_at = models.DateTimeField(db_default=Now(), editable=False)
@@ -113,6 +115,10 @@ class FactQuerySet(models.QuerySet["Fact"]):
 
     def active(self) -> "FactQuerySet":
         return self.filter(status=Fact.Status.ACTIVE)
+
+    def kept(self, tenant_id: UUID) -> "FactQuerySet":
+        """Those whose time is not over: what a reader gets. A writer sees all of them."""
+        return self.filter(kept(tenant_id, "facts"))
 
     def shown(self) -> "FactQuerySet":
         """Without the columns that only searching needs."""

@@ -16,6 +16,7 @@ from memorygw.conf import conf
 from memorygw.database import after
 from memorygw.exceptions import (
     BlankFactError,
+    ErasureRunningError,
     FactRefusedError,
     FactTooLongError,
     InvalidError,
@@ -23,7 +24,8 @@ from memorygw.exceptions import (
     MemoryNotFoundError,
 )
 from memorygw.ids import new_id
-from memorygw.text import normalize_key, one_line
+from memorygw.text import NOBODY, fold, normalize_key, one_line
+from threads.turns import ThreadLike, TurnLike, text_of
 from usermemory.changes import APPLIED, PROPOSED, change
 from usermemory.embedding import recall_facts
 from usermemory.extraction import Operation
@@ -52,12 +54,12 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
     def get_facts(self, tenant_id: UUID, user_id: str) -> list[Fact]:
         """The active facts of the user, in the order in which they came; [] for an unknown user (U26–U36)."""
-        facts = Fact.objects.of_user(tenant_id, user_id).active().in_order()
+        facts = Fact.objects.of_user(tenant_id, user_id).kept(tenant_id).active().in_order()
         return list(facts.only("key", "value", "created_at", "updated_at", "origin", "source_thread_id"))
 
     def get_facts_in_reach(self, tenant_id: UUID, user_id: str, persona_id: UUID | None) -> list[Fact]:
         """The active facts that a prompt may have: the user's, the persona's, the user's with the persona (R95)."""
-        facts = Fact.objects.in_reach(tenant_id, user_id, persona_id).active().in_order()
+        facts = Fact.objects.in_reach(tenant_id, user_id, persona_id).kept(tenant_id).active().in_order()
         return list(facts.only("key", "value", "created_at", "updated_at"))
 
     def recall(
@@ -67,12 +69,12 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
         Without ``only_matches`` all of them, the others last. An embedder that fails is done without (R101).
         """
-        facts = Fact.objects.in_reach(tenant_id, user_id, persona_id).active()
+        facts = Fact.objects.in_reach(tenant_id, user_id, persona_id).kept(tenant_id).active()
         return recall_facts(tenant_id, list(facts), query, only_matches=only_matches)
 
     def list_memories(self, tenant_id: UUID, user_id: str) -> FactQuerySet:
         """Everything that is about the user alone, in every status, newest change first (R21–R34)."""
-        return Fact.objects.personal_to(tenant_id, user_id).shown().order_by("-updated_at", "pk")
+        return Fact.objects.personal_to(tenant_id, user_id).kept(tenant_id).shown().order_by("-updated_at", "pk")
 
     def get_memory(self, tenant_id: UUID, user_id: str, memory_id: UUID) -> Fact:
         """One of `list_memories`; what is not there or somebody else's: `MemoryNotFoundError`."""
@@ -87,6 +89,27 @@ class UserMemoryStore(ReviewStore, LearningStore):
         """The id of the user's record, made when missing. `ErasureRunningError` while the person is being erased."""
         with transaction.atomic():
             return lock_record(tenant_id, user_id).pk
+
+    def admit(self, tenant_id: UUID, user_id: str) -> bool:
+        """Let something of the user's begin, in the caller's transaction: whether memory is on for them.
+
+        `ErasureRunningError` while the person is being erased; an erasure waits for the end of that transaction (S3).
+        """
+        return user_id == NOBODY or lock_record(tenant_id, user_id).memory_enabled
+
+    def remembers(self, tenant_id: UUID, user_id: str) -> bool:
+        """Whether memory is on for the user. `ErasureRunningError` as above."""
+        records = UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id)
+        enabled, erasing_at = records.values_list("memory_enabled", "erasing_at").first() or (True, None)
+        if erasing_at:
+            raise ErasureRunningError
+        return enabled
+
+    def set_memory(self, tenant_id: UUID, user_id: str, *, enabled: bool) -> None:
+        """Switch memory on or off for the user: off, it is neither read nor written; what is there stays."""
+        with transaction.atomic():
+            record = lock_record(tenant_id, user_id)
+            UserMemory.objects.filter(pk=record.pk).update(memory_enabled=enabled)
 
     def find_record(self, record_id: UUID) -> tuple[UUID, str] | None:
         """Tenant and user of a record; None when it is gone or being erased."""
@@ -210,25 +233,27 @@ class UserMemoryStore(ReviewStore, LearningStore):
             UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).update(cleared_at=Now())
             Fact.objects.personal_to(tenant_id, user_id).delete()
 
-    # --- erasure
+    # --- what was learned from where
 
-    def begin_erasure(self, tenant_id: UUID, user_id: str) -> None:
-        """Mark the record, alone: from its commit on nothing is written for this user (S3–S5)."""
-        with transaction.atomic():
-            lock_record(tenant_id, user_id, erasing=True)
-            UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).update(erasing_at=Now())
+    def learned_from(self, tenant_id: UUID, user_id: str, thread_ids: Sequence[UUID]) -> list[UUID]:
+        """Facts about the user that no hand has written, and whose source is one of the threads, in every status."""
+        facts = Fact.objects.personal_to(tenant_id, user_id).exclude(origin=Fact.Origin.MANUAL)
+        return list(facts.filter(source_thread_id__in=thread_ids).values_list("pk", flat=True))
 
-    def cancel_erasure(self, tenant_id: UUID, user_id: str) -> None:
-        UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).update(erasing_at=None)
+    def learned_from_turn(self, thread: ThreadLike, turn: TurnLike) -> list[UUID]:
+        """The same for one turn: those that quote it, and those without a quote that say what it says."""
+        facts = Fact.objects.filter(pk__in=self.learned_from(thread.tenant_id, thread.user_id, [thread.id]))
+        said = fold(text_of(turn.content))
+        return [
+            fact.pk
+            for fact in facts.only("source_seq", "value")
+            if fact.source_seq == turn.seq or (fact.source_seq is None and fold(fact.value) in said)
+        ]
 
-    def delete_by_user(self, tenant_id: UUID, user_id: str) -> int:
-        """The facts and the record go; how many facts there were (U69–U73)."""
-        with transaction.atomic():
-            lock_record(tenant_id, user_id, erasing=True)
-            count, _ = Fact.objects.personal_to(tenant_id, user_id).delete()
-            EmbeddingState.personal_to(tenant_id, user_id).delete()
-            UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id).delete()
-        return count
+    def unlearn(self, tenant_id: UUID, user_id: str, fact_ids: Sequence[UUID]) -> None:
+        """Take these facts away, in the caller's transaction."""
+        lock_known(tenant_id, Owner.user(user_id))
+        Fact.objects.personal_to(tenant_id, user_id).filter(pk__in=fact_ids).delete()
 
     def delete_by_persona(self, tenant_id: UUID, persona_id: UUID) -> int:
         """The facts of a persona go, those that it has about single users too; how many there were."""
@@ -237,12 +262,6 @@ class UserMemoryStore(ReviewStore, LearningStore):
         _, rows = facts.delete()
         EmbeddingState.objects.filter(tenant_id=tenant_id, scope__in=scopes, owner_id=str(persona_id)).delete()
         return rows.get(Fact._meta.label, 0)
-
-    def has_user(self, tenant_id: UUID, user_id: str) -> bool:
-        """Whether anything of the user is stored, in whatever state."""
-        record = UserMemory.objects.filter(tenant_id=tenant_id, user_id=user_id)
-        rows = (Fact.objects.personal_to(tenant_id, user_id), EmbeddingState.personal_to(tenant_id, user_id))
-        return record.exists() or any(found.exists() for found in rows)
 
     def _own(self, tenant_id: UUID, user_id: str, memory_id: UUID) -> Fact:
         fact = Fact.objects.of_user(tenant_id, user_id).filter(pk=memory_id).first()

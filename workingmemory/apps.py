@@ -6,3 +6,7 @@ class WorkingMemoryConfig(AppConfig):
     label = "memorygw_workingmemory"
     verbose_name = "Working memory"
     default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        # What is declared needs the models.
+        import workingmemory.personal  # noqa: F401

@@ -150,6 +150,14 @@ class WorkingMemory:
         empty = {"covered": 0, "summary": "", "facts": []}
         WorkingMemoryState.objects.rewind(thread.id, thread.turn_count, **empty)
 
+    def reread(self, thread: ThreadLike, seq: int) -> None:
+        """The turn of this number is no more what it was: notes that may be made of it go at once, in the caller's
+        transaction, and are made anew of what is left (S12)."""
+        empty = {"covered": 0, "summary": "", "facts": [], "updated_at": Now(), "attempts": 0}
+        WorkingMemoryState.objects.filter(thread_id=thread.id, answered__gte=seq).update(
+            **empty, due_at=Now(), claim_token=None, claim_expires_at=None
+        )
+
     def save_context(self, state_id: UUID) -> None:
         """Rewrite the notes of one thread, if they are due: the late work behind an answer (W18–W22, W47–W59).
 

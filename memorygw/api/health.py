@@ -9,6 +9,7 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 from kombu.exceptions import KombuError
 
+from memorygw import ledger
 from memorygw.claims import has_broker
 
 
@@ -22,9 +23,12 @@ def livez(request: HttpRequest) -> JsonResponse:
 @require_safe
 @transaction.non_atomic_requests
 def readyz(request: HttpRequest) -> JsonResponse:
-    """503 until the database answers and is migrated; a broker that is down only degrades: learning catches up."""
+    """503 until the database answers, is migrated, and knows of every erasure in the ledger (S15). A broker that is
+    down only degrades: learning catches up."""
     checks: dict[str, Any] = {"database": _database(), "broker": _broker()}
-    if checks["database"] != "ok":
+    if checks["database"] == "ok":
+        checks["erasures"] = "to be replayed" if ledger.is_behind() else "ok"
+    if checks["database"] != "ok" or checks["erasures"] != "ok":
         return JsonResponse({"status": "unavailable", "checks": checks}, status=503)
     return JsonResponse({"status": "ok" if checks["broker"] != "down" else "degraded", "checks": checks})
 

@@ -1,62 +1,116 @@
-"""A person's rights, exercised by an admin key."""
+"""A person's rights: exercised by an admin key; whether memory is on, by the person too."""
 
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
-from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from memorygw import gateway
-from memorygw.api.auth import IsAdminKey, acting_user
-from memorygw.api.views import GatewayViewSet, Shape, describe, valid
+from memorygw.api.auth import IsAdminKey, Principal, acting_user
+from memorygw.api.views import GatewayViewSet, Shape, cursors, describe, page_of, valid
+
+USER = OpenApiParameter("user", str, required=True)
 
 
 class ReceiptShape(Shape):
     id = serializers.UUIDField()
-    mode = serializers.ChoiceField(["delete"])
-    status = serializers.ChoiceField(["done"])
-    counts = serializers.DictField(child=serializers.IntegerField())
-    verified = serializers.BooleanField()
+    mode = serializers.ChoiceField(gateway.ERASURE_MODES)
+    status = serializers.ChoiceField(["running", "done", "restored"])
+    requested_by = serializers.CharField()
+    created_at = serializers.DateTimeField()
+    finished_at = serializers.DateTimeField(allow_null=True)
+    counts = serializers.DictField(child=serializers.IntegerField(), help_text="Table → rows that went.")
+    phases = serializers.DictField(child=serializers.DateTimeField())
+    verified = serializers.BooleanField(allow_null=True, help_text="Nothing was found afterwards.")
+    level = serializers.CharField(help_text="How it was looked for.")
+    found = serializers.DictField(child=serializers.IntegerField(), help_text="Table → rows found afterwards.")
+    residuals = serializers.ListField(child=serializers.DictField(), help_text="What has it still, until when.")
+    version = serializers.CharField()
+    replays = serializers.UUIDField(allow_null=True)
+    number = serializers.IntegerField(allow_null=True)
+    seal = serializers.CharField()
+
+
+class DryRunShape(serializers.Serializer[Any]):
+    mode = serializers.ChoiceField(gateway.ERASURE_MODES)
+    status = serializers.ChoiceField(["dry_run"])
+    counts = serializers.DictField(child=serializers.IntegerField(), help_text="Table → rows that would go.")
+
+
+class ReceiptPageShape(Shape):
+    items = ReceiptShape(many=True)
+    has_more = serializers.BooleanField()
 
 
 class Forgetting(serializers.Serializer[Any]):
     mode = serializers.ChoiceField(
-        ["delete", "anonymize"],
-        error_messages={"invalid_choice": "One of delete, anonymize."},
-        help_text="Anonymising is not available yet.",
+        gateway.ERASURE_MODES,
+        error_messages={"invalid_choice": f"One of {', '.join(gateway.ERASURE_MODES)}."},
+        help_text="anonymize: ids, turn counts and dates of threads stay under a random pseudonym.",
     )
-    dry_run = serializers.BooleanField(required=False)
-    force = serializers.BooleanField(required=False)
+    dry_run = serializers.BooleanField(required=False, help_text="Only say what would go.")
+    force = serializers.BooleanField(required=False, help_text="Calls that run on the person's threads lose them.")
 
-    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        # Ignoring these would erase what the caller wanted to look at, or wait where they wanted no waiting.
-        asked = [name for name in ("dry_run", "force") if attrs.get(name)]
-        if attrs["mode"] == "anonymize":
-            asked.append("mode")
-        if asked:
-            raise ValidationError({name: ["Not available yet."] for name in asked})
-        return attrs
+
+class MemorySwitch(serializers.Serializer[Any]):
+    enabled = serializers.BooleanField()
 
 
 class RightsViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
-    @describe("forget_user", request=Forgetting, responses=ReceiptShape, for_user=False)
+    @describe("forget_user", request=Forgetting, responses={200: ReceiptShape}, for_user=False)
     def forget(self, request: Request, user_id: str) -> Response:
         return self._forget(user_id)
 
     @describe(
-        "forget_user_by_query",
-        request=Forgetting,
-        responses=ReceiptShape,
-        parameters=[OpenApiParameter("user", str, required=True)],
-        for_user=False,
+        "forget_user_by_query", request=Forgetting, responses={200: ReceiptShape}, parameters=[USER], for_user=False
     )
     def forget_by_query(self, request: Request) -> Response:
         return self._forget(acting_user(request))
 
+    @describe("list_erasures", responses=ReceiptPageShape, parameters=cursors("receipt"), for_user=False)
+    def list(self, request: Request) -> Response:
+        return Response(ReceiptPageShape(gateway.list_receipts(self.tenant_id, **page_of(request))).data)
+
+    @describe("get_erasure", responses=ReceiptShape, for_user=False)
+    def retrieve(self, request: Request, receipt_id: str) -> Response:
+        return Response(ReceiptShape(gateway.get_receipt(self.tenant_id, receipt_id)).data)
+
+    @describe("set_user_memory", request=MemorySwitch, responses=MemorySwitch, for_user=False)
+    def switch(self, request: Request, user_id: str) -> Response:
+        enabled = valid(MemorySwitch, request.data)["enabled"]
+        gateway.set_user_memory(self.tenant_id, user_id, enabled=enabled)
+        return Response({"enabled": enabled})
+
     def _forget(self, user_id: str) -> Response:
-        valid(Forgetting, self.request.data)
-        return Response(ReceiptShape(gateway.forget_user(self.tenant_id, user_id)).data)
+        wanted = valid(Forgetting, self.request.data)
+        if wanted.get("dry_run"):
+            counts = gateway.count_user_data(self.tenant_id, user_id)
+            return Response({"mode": wanted["mode"], "status": "dry_run", "counts": counts})
+        principal = self.request.auth
+        assert isinstance(principal, Principal)  # noqa: S101  IsAdminKey has seen to it
+        receipt = gateway.forget_user(
+            self.tenant_id,
+            user_id,
+            mode=wanted["mode"],
+            force=wanted.get("force", False),
+            requested_by=f"key {principal.key_id}",
+        )
+        return Response(ReceiptShape(receipt).data)
+
+
+class OwnMemoryViewSet(GatewayViewSet):
+    """Whether memory is on for the acting user."""
+
+    @describe("get_own_memory", responses=MemorySwitch)
+    def retrieve(self, request: Request) -> Response:
+        return Response({"enabled": gateway.user_memory_enabled(*self.caller)})
+
+    @describe("set_own_memory", request=MemorySwitch, responses=MemorySwitch)
+    def update(self, request: Request) -> Response:
+        enabled = valid(MemorySwitch, request.data)["enabled"]
+        gateway.set_user_memory(*self.caller, enabled=enabled)
+        return Response({"enabled": enabled})

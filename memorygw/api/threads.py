@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -10,7 +11,7 @@ from rest_framework.response import Response
 from memorygw import gateway
 from memorygw.api.fields import ContentField, IdsField, ToolCallsField
 from memorygw.api.idempotency import PARAMETER, once
-from memorygw.api.views import GatewayViewSet, Shape, cursors, describe, ids_among, page_of, valid
+from memorygw.api.views import GatewayViewSet, Shape, cursors, describe, flag_of, ids_among, page_of, valid
 from memorygw.gateway import MAX_TITLE_CHARS
 from threads.turns import ROLES, TurnDraft
 
@@ -43,7 +44,7 @@ class TurnShape(Shape):
     tool_call_id = serializers.CharField(allow_null=True)
     refusal = serializers.CharField(allow_null=True)
     model = serializers.CharField(allow_blank=True)
-    status = serializers.ChoiceField(["complete", "interrupted"])
+    status = serializers.ChoiceField(["complete", "interrupted", "forgotten"])
     token_count = serializers.IntegerField()
     metadata = serializers.DictField()
     created_at = serializers.DateTimeField()
@@ -94,6 +95,9 @@ class ContextShape(Shape):
         }
 
 
+LEARNED = OpenApiParameter("learned", bool, description="What was learned from it alone goes, too.")
+
+
 class NewThread(serializers.Serializer[Any]):
     title = serializers.CharField(required=False, allow_blank=True, max_length=MAX_TITLE_CHARS)
     persona = serializers.CharField(required=False, max_length=100, help_text="An id or a name.")
@@ -105,6 +109,7 @@ class ThreadChange(serializers.Serializer[Any]):
 
 class ThreadDeletion(serializers.Serializer[Any]):
     ids = IdsField(help_text='A list of ids, or "all".')
+    learned = serializers.BooleanField(required=False, help_text="What was learned from them alone goes, too.")
 
     def validate_ids(self, value: Any) -> Any:
         if value != "all" and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
@@ -185,17 +190,23 @@ class ThreadViewSet(GatewayViewSet):
             thread = gateway.get_thread(*self.caller, thread_id)
         return Response(ThreadShape(thread).data)
 
-    @describe("delete_thread", responses={204: None})
+    @describe("delete_thread", responses={204: None}, parameters=[LEARNED])
     def destroy(self, request: Request, thread_id: str) -> Response:
         thread = gateway.get_thread(*self.caller, thread_id)
-        gateway.delete_threads(*self.caller, [thread.id])
+        gateway.delete_threads(*self.caller, [thread.id], learned=flag_of(request, "learned"))
         return Response(status=204)
 
     @describe("delete_threads", request=ThreadDeletion, responses=ThreadCountsShape)
     def delete_many(self, request: Request) -> Response:
-        ids = valid(ThreadDeletion, request.data)["ids"]
-        counts = gateway.delete_threads(*self.caller, ids if ids == "all" else ids_among(ids))
+        body = valid(ThreadDeletion, request.data)
+        ids: Any = "all" if body["ids"] == "all" else ids_among(body["ids"])
+        counts = gateway.delete_threads(*self.caller, ids, learned=body.get("learned", False))
         return Response(ThreadCountsShape(counts).data)
+
+    @describe("forget_turn", responses={204: None}, parameters=[LEARNED])
+    def forget_turn(self, request: Request, thread_id: str, turn_id: str) -> Response:
+        gateway.forget_turn(*self.caller, thread_id, turn_id, learned=flag_of(request, "learned"))
+        return Response(status=204)
 
     @describe("get_turns", responses=TurnListShape)
     def turns(self, request: Request, thread_id: str) -> Response:

@@ -90,4 +90,5 @@ class UserThrottle(_Throttle):
         if user_id is None or not isinstance(principal, Principal):
             return None
         # Caches are nobody's to search for a person.
-        return salted_hmac("memorygw.throttling", f"{principal.tenant_id} {user_id}").hexdigest()
+        person = f"{principal.tenant_id} {user_id}"
+        return salted_hmac("memorygw.throttling", person, algorithm="sha256").hexdigest()

@@ -12,7 +12,7 @@ from memorygw.api.chat import ChatViewSet
 from memorygw.api.facts import FactViewSet
 from memorygw.api.memories import MemoryViewSet, ReviewViewSet
 from memorygw.api.personas import PersonaFactViewSet, PersonaViewSet, TenantViewSet
-from memorygw.api.rights import RightsViewSet
+from memorygw.api.rights import OwnMemoryViewSet, RightsViewSet
 from memorygw.api.threads import ThreadViewSet
 from memorygw.api.tokens import TokenViewSet
 from memorygw.api.tools import ToolViewSet
@@ -32,6 +32,7 @@ api = [
     path("threads/delete", view(ThreadViewSet, post="delete_many")),
     path("threads/<str:thread_id>", view(ThreadViewSet, get="retrieve", patch="partial_update", delete="destroy")),
     path("threads/<str:thread_id>/turns", view(ThreadViewSet, get="turns", post="append_turns")),
+    path("threads/<str:thread_id>/turns/<str:turn_id>", view(ThreadViewSet, delete="forget_turn")),
     path("threads/<str:thread_id>/lease", view(ThreadViewSet, post="acquire_lease")),
     path("threads/<str:thread_id>/lease/release", view(ThreadViewSet, post="release_lease")),
     path("threads/<str:thread_id>/context", view(ThreadViewSet, post="context")),
@@ -66,6 +67,10 @@ api = [
     path("user-tokens", view(TokenViewSet, post="create")),
     path("users/forget", view(RightsViewSet, post="forget_by_query")),
     path("users/<path:user_id>/forget", view(RightsViewSet, post="forget")),
+    path("users/<path:user_id>/memory", view(RightsViewSet, put="switch")),
+    path("me/memory", view(OwnMemoryViewSet, get="retrieve", put="update")),
+    path("erasures", view(RightsViewSet, get="list")),
+    path("erasures/<str:receipt_id>", view(RightsViewSet, get="retrieve")),
     path("schema", schema.schema, name="schema"),
     path("docs", schema.docs, name="docs"),
 ]

@@ -180,6 +180,14 @@ def limit_of(request: Request, *, default: int, most: int) -> int:
     return limit
 
 
+def flag_of(request: Request, name: str) -> bool:
+    """``?name=true`` or ``false``; false when it is left out."""
+    text = request.query_params.get(name, "false")
+    if text not in ("true", "false"):
+        raise ValidationError({name: ["true or false."]})
+    return text == "true"
+
+
 def ids_among(texts: Iterable[str]) -> list[UUID]:
     """The ids among the texts; what is no id names nothing, and is ignored like an unknown one."""
     ids = []

@@ -27,6 +27,7 @@ from memorygw.gateway.conversations import (
     append_turns,
     create_thread,
     delete_threads,
+    forget_turn,
     get_thread,
     get_thread_memory,
     get_turns,
@@ -60,7 +61,6 @@ from memorygw.gateway.people import (
     MAX_ADDED_FACTS,
     add_user_facts,
     clear_user_facts,
-    forget_user,
     get_facts_added_with,
     get_facts_list,
     get_facts_text,
@@ -83,6 +83,15 @@ from memorygw.gateway.personas import (
     update_persona,
     update_tenant,
 )
+from memorygw.gateway.rights import (
+    ERASURE_MODES,
+    count_user_data,
+    forget_user,
+    get_receipt,
+    list_receipts,
+    set_user_memory,
+    user_memory_enabled,
+)
 from memorygw.gateway.voice import (
     MAX_FRAGMENTS,
     VOICE_ROLES,
@@ -95,6 +104,7 @@ from memorygw.gateway.voice import (
 from memorygw.live import Answer, Decision, Event, Events, ToolEvent
 
 __all__ = [
+    "ERASURE_MODES",
     "FACT_KINDS",
     "MAX_ADDED_FACTS",
     "MAX_APPENDED_TURNS",
@@ -134,6 +144,7 @@ __all__ = [
     "close_voice_session",
     "continue_run",
     "count_memories",
+    "count_user_data",
     "create_api_key",
     "create_persona",
     "create_thread",
@@ -142,6 +153,7 @@ __all__ = [
     "delete_persona",
     "delete_threads",
     "external_user_id",
+    "forget_turn",
     "forget_user",
     "get_context",
     "get_facts_added_with",
@@ -149,6 +161,7 @@ __all__ = [
     "get_facts_text",
     "get_memory_sources",
     "get_persona",
+    "get_receipt",
     "get_run",
     "get_tenant",
     "get_thread",
@@ -164,6 +177,7 @@ __all__ = [
     "list_models",
     "list_pending_memories",
     "list_personas",
+    "list_receipts",
     "list_threads",
     "list_tools",
     "open_session",
@@ -179,11 +193,13 @@ __all__ = [
     "save_persona",
     "search_memories",
     "set_persona_fact",
+    "set_user_memory",
     "stream",
     "stream_continued",
     "tenant_id",
     "update_persona",
     "update_tenant",
     "upsert_user_fact",
+    "user_memory_enabled",
     "user_of_token",
 ]

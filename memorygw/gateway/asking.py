@@ -25,6 +25,8 @@ from memorygw.preparing import ContextQuery, find_persona, model_of, read_contex
 from memorygw.tools import Tool, Toolbox, ToolCaller, call_memory_tool, memory_tools, schemas_problem
 from threads.turns import Content, content_problem
 
+MEMORY_OFF = "Error: memory is switched off for this user."
+
 
 class CallOptions(TypedDict, total=False):
     """What `ask` takes beside content and thread.
@@ -206,6 +208,7 @@ def get_context(
             tools=Toolbox({tool.name: tool for tool in memory_tools(chosen) if tool.replaces_injection}),
             about=query,
             budget_tokens=budget_tokens,
+            remembers=component("USER_MEMORY_STORE").remembers(tenant_pk, user),
         ),
     )
 
@@ -230,6 +233,8 @@ def call_tool(
     Raises `ToolNotFoundError`, `ThreadNotFoundError`.
     """
     tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
+    if not component("USER_MEMORY_STORE").remembers(tenant_pk, user):
+        return MEMORY_OFF
     thread = None
     if thread_id is not None:
         thread = component("THREAD_STORE").get_thread(tenant_pk, thread_uuid(thread_id), user_id=user)

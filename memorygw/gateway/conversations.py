@@ -6,9 +6,11 @@ from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
 
-from memorygw import answering
+from django.db import transaction
+
+from memorygw import answering, forgetting
 from memorygw.conf import component
-from memorygw.exceptions import InvalidError, ThreadNotFoundError
+from memorygw.exceptions import InvalidError, ThreadNotFoundError, TurnNotFoundError
 from memorygw.gateway.arguments import (
     TenantLike,
     UserLike,
@@ -17,6 +19,7 @@ from memorygw.gateway.arguments import (
     tenant_id,
     thread_uuid,
     user_or_nobody,
+    uuid_of,
 )
 from memorygw.models import Persona
 from memorygw.preparing import find_persona
@@ -42,9 +45,11 @@ def create_thread(
     """A new thread, with the id ``thread_id`` when there is one."""
     tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
     persona_id = find_persona(tenant_pk, persona).pk if persona else None
-    return component("THREAD_STORE").create_thread(
-        tenant_pk, user, title=_title(title), persona_id=persona_id, thread_id=thread_id
-    )
+    with transaction.atomic():
+        component("USER_MEMORY_STORE").admit(tenant_pk, user)
+        return component("THREAD_STORE").create_thread(
+            tenant_pk, user, title=_title(title), persona_id=persona_id, thread_id=thread_id
+        )
 
 
 def open_session(tenant: TenantLike, user_id: UserLike | None, session_id: str, *, persona: str | Persona = "") -> Any:
@@ -60,7 +65,9 @@ def open_session(tenant: TenantLike, user_id: UserLike | None, session_id: str, 
         return store.get_thread(tenant_pk, UUID(session_id), user_id=user)
     except (ValueError, ThreadNotFoundError):
         persona_id = find_persona(tenant_pk, persona).pk if persona else None
-        return store.open_session(tenant_pk, user, session_id, persona_id=persona_id)
+        with transaction.atomic():
+            component("USER_MEMORY_STORE").admit(tenant_pk, user)
+            return store.open_session(tenant_pk, user, session_id, persona_id=persona_id)
 
 
 def get_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str) -> Any:
@@ -93,9 +100,26 @@ def rename_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, 
     )
 
 
-def delete_threads(tenant: TenantLike, user_id: UserLike, thread_ids: Sequence[UUID] | Literal["all"]) -> Any:
-    """Hard-delete; ids that are not the user's are ignored. A busy thread: `ThreadBusyError`, nothing deleted."""
-    return component("THREAD_STORE").delete(tenant_id(tenant), thread_ids, user_id=external_user_id(user_id))
+def delete_threads(
+    tenant: TenantLike, user_id: UserLike, thread_ids: Sequence[UUID] | Literal["all"], *, learned: bool = False
+) -> Any:
+    """Hard-delete; ids that are not the user's are ignored. A busy thread: `ThreadBusyError`, nothing deleted.
+
+    ``learned``: the facts that were learned from these threads go, too; those that somebody wrote by hand stay.
+    """
+    return forgetting.delete_threads(tenant_id(tenant), external_user_id(user_id), thread_ids, learned=learned)
+
+
+def forget_turn(
+    tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, turn_id: UUID | str, *, learned: bool = False
+) -> None:
+    """Empty one turn: its place stays, status "forgotten"; notes and a title that were made of it are made anew.
+
+    ``learned``: the facts that were learned from it go, too. Raises `ThreadNotFoundError`, `TurnNotFoundError`,
+    `ThreadBusyError` and its kin.
+    """
+    place = tenant_id(tenant), external_user_id(user_id), thread_uuid(thread_id)
+    forgetting.forget_turn(*place, uuid_of(turn_id, TurnNotFoundError), learned=learned)
 
 
 def get_turns(tenant: TenantLike, user_id: UserLike | None, thread_id: UUID | str) -> list[Any]:

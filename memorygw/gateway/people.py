@@ -1,4 +1,4 @@
-"""What is known about a person, and their right to be forgotten."""
+"""What is known about a person."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -6,7 +6,6 @@ from uuid import UUID
 
 from django.utils import timezone
 
-from memorygw import erasure
 from memorygw.conf import component, conf
 from memorygw.context import facts_block, facts_list
 from memorygw.exceptions import InvalidError, MemoryNotFoundError
@@ -55,6 +54,8 @@ def learn_from_messages(
         return
     # Made before the model is asked: when it is gone afterwards, the person was erased meanwhile.
     store.open_record(tenant_pk, user)
+    if not store.remembers(tenant_pk, user):
+        return
     watermark = store.watermark(tenant_pk, user)
     usable = (message for message in messages if not content_problem(message.get("content")))
     said = (Said(str(message.get("role")), message.get("content"), timezone.now()) for message in usable)
@@ -118,11 +119,3 @@ def remove_user_fact(tenant: TenantLike, user_id: UserLike, key: str) -> None:
 
 def clear_user_facts(tenant: TenantLike, user_id: UserLike) -> None:
     component("USER_MEMORY_STORE").clear(tenant_id(tenant), external_user_id(user_id))
-
-
-def forget_user(tenant: TenantLike, user_id: UserLike) -> erasure.Receipt:
-    """Delete everything of a person: threads with their turns, runs and notes, facts, the record.
-
-    A busy thread: `ThreadBusyError` with the ids, nothing erased. A second call finds nothing and says so.
-    """
-    return erasure.forget_user(tenant_id(tenant), external_user_id(user_id))

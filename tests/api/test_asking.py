@@ -41,14 +41,14 @@ def test_an_ask_costs_a_fixed_number_of_queries(
         ]  # fmt: skip
         Turn.objects.bulk_create(more)
         Thread.objects.update(turn_count=length, token_count=thread.token_count + length - 2)
-        # The key; the thread with its persona, the facts, the notes, the window.
-        with django_assert_num_queries(5):
+        # The key; the thread with its persona, whether memory is on, the facts, the notes, the window.
+        with django_assert_num_queries(6):
             context = api("POST", f"/threads/{thread_id}/context", {"budget_tokens": 100})
         assert context.status == 200
-        # The key, the lease, the four reads; the question in a transaction (here a savepoint and its release): the
+        # The key, the lease, the five reads; the question in a transaction (here a savepoint and its release): the
         # counters moved, the turn, the run; the call's row; the answer in another: counters, turn, the run
         # closed, and for each of two learners its state read and written.
-        with django_assert_num_queries(6 + 2 + 3 + 1 + 2 + 7):
+        with django_assert_num_queries(7 + 2 + 3 + 1 + 2 + 7):
             assert api.ask("Hello again", thread_id).status == 200
 
 

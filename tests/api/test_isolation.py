@@ -27,7 +27,7 @@ from tests.api.worlds import REFUSED, STRANGERS, TOOL, Credential, World, dump, 
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 VOLATILE = re.compile(
     r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+(Z|\+00:00)"
-    r"|(mgwu_|fact-|chatcmpl-|created\W+)[\w:-]+"
+    r"|(mgwu_|fact-|chatcmpl-|created\W+)[\w:-]+|\b[0-9a-f]{64}\b"
 )
 USER_HEADER = "X-Memorygw-User"
 
@@ -57,6 +57,8 @@ NAMES = {
     "starting_after": THREAD,
     "ending_before": THREAD,
     "ids": Name(Whose.USER, lambda world: [[thread_id] for thread_id in world.thread_ids], [UNKNOWN]),
+    "turn_id": Name(Whose.USER, lambda world: [world.turn_id]),
+    "receipt_id": Name(Whose.TENANT, lambda world: [world.receipt_id]),
     "run_id": Name(Whose.USER, lambda world: world.run_ids),
     "tool_call_id": Name(Whose.USER, lambda world: [world.call_id], "call-00000000"),
     "token": LEASE,

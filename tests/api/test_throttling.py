@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from celery import current_app
 from django.core.cache import cache
 from django.core.cache.backends.dummy import DummyCache
 from django.core.checks import run_checks
@@ -16,7 +17,7 @@ from memorygw.api import throttling
 from memorygw.models import Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.conftest import Api, background
-from tests.e2e.conftest import BROKER_URL, free_port
+from tests.e2e.conftest import free_port
 
 pytestmark = pytest.mark.django_db
 
@@ -118,8 +119,12 @@ def test_a_rate_that_is_none_is_refused_at_start(rate: str, settings: Settings) 
     assert [problem.id for problem in run_checks(tags=["memorygw"])] == ["memorygw.E002"]
 
 
-def test_several_processes_that_each_count_alone_are_warned_of(settings: Settings) -> None:
+def test_several_processes_that_each_count_alone_are_warned_of(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.MEMORYGW_THROTTLE_USER = "120/min"
     settings.CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
-    found = [problem.id for problem in run_checks(tags=["memorygw"], include_deployment_checks=True)]
-    assert found == (["memorygw.W004"] if BROKER_URL else [])
+    for url, warned in (("redis://127.0.0.1:9/0", True), (None, False)):
+        monkeypatch.setattr(current_app.conf, "broker_url", url)
+        found = [problem.id for problem in run_checks(tags=["memorygw"], include_deployment_checks=True)]
+        assert ("memorygw.W004" in found) is warned

@@ -78,12 +78,15 @@ class World:
         """Make the rows: threads that are open, waiting, leased and deleted, runs, notes, facts, speech; a persona."""
         persona = Persona.objects.create(tenant_id=self.tenant_id, name=self.persona)
         self.persona_id = str(persona.pk)
+        self.receipt_id = str(gateway.forget_user(self.tenant_id, "somebody").pk)
         before = dump()
         self.thread_ids = [self._thread(), self._waiting(model), self._thread(), self._thread()]
         open_, _, leased, deleted = self.thread_ids
         self.lease_token = str(gateway.acquire_lease(self.tenant, self.user, leased, seconds=3600).token)
         Thread.objects.filter(pk=deleted).update(deleted_at=timezone.now())
-        self.run_ids.append(str(gateway.ask(self.tenant, self.user, self.mark, thread_id=open_).run.id))
+        answer = gateway.ask(self.tenant, self.user, self.mark, thread_id=open_)
+        self.run_ids.append(str(answer.run.id))
+        self.turn_id = str(answer.answer.id)
         WorkingMemoryState.objects.filter(thread_id=open_).update(summary=self.mark, facts=[self.mark])
         gateway.upsert_user_fact(self.tenant, self.user, self.fact_key, self.mark)
         waiting = gateway.upsert_user_fact(self.tenant, self.user, "waiting", self.mark)

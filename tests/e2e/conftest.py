@@ -218,6 +218,7 @@ def environment(database_url: str, model: ScriptedModelServer, **more: str) -> d
         "MEMORYGW_THROTTLE_KEY": "",
         "MEMORYGW_THROTTLE_USER": "",
         "MEMORYGW_BREAKER_FAILURES": "0",
+        "MEMORYGW_PEPPER": "1:only for tests",
     }
     if BROKER_URL:
         values["MEMORYGW_BROKER_URL"] = BROKER_URL

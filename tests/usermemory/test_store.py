@@ -188,17 +188,18 @@ def test_erasing_takes_facts_and_record_of_one_user(tenant: Tenant, other_tenant
     put(tenant, "a=1", "b=2", "c=3")
     put(tenant, "a=1", user="bob")
     put(other_tenant, "a=1")
-    assert store.delete_by_user(tenant.pk, "ada") == 3
-    assert store.delete_by_user(tenant.pk, "ada") == 0
+    assert gateway.forget_user(tenant, "ada").counts["facts"] == 3
+    assert gateway.forget_user(tenant, "ada").counts["facts"] == 0
     assert not UserMemory.objects.filter(tenant=tenant, user_id="ada").exists()
     assert (facts(tenant, "bob"), facts(other_tenant)) == ({"a": "1"}, {"a": "1"})
 
 
 def test_nothing_is_written_for_a_user_who_is_being_erased(tenant: Tenant) -> None:
-    store.begin_erasure(tenant.pk, "ada")
+    store.open_record(tenant.pk, "ada")
+    UserMemory.objects.update(erasing_at=timezone.now())
     with pytest.raises(ErasureRunningError):
         put(tenant, "a=1")
-    store.cancel_erasure(tenant.pk, "ada")
+    UserMemory.objects.update(erasing_at=None)
     put(tenant, "a=1")
     assert facts(tenant) == {"a": "1"}
 

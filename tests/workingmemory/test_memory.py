@@ -238,8 +238,8 @@ def test_reading_calls_no_model_and_writes_nothing(
     thread_id = talk(tenant, 2)
     before = Thread.objects.values().get()
     calls = len(model.requests)
-    # The thread with its persona, the facts, the notes, the window.
-    with django_assert_num_queries(4):
+    # The thread with its persona, whether memory is on, the facts, the notes, the window.
+    with django_assert_num_queries(5):
         gateway.get_context(tenant.pk, "ada", thread_id)
     gateway.get_thread_memory(tenant, "ada", thread_id)
     empty = gateway.get_thread_memory(tenant, "ada", gateway.create_thread(tenant, "ada").pk)

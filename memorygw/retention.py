@@ -1,0 +1,58 @@
+"""How long things are kept (S24): hidden once their time is over, purged by the sweep.
+
+``MEMORYGW_RETENTION_DAYS`` is class → days, and under ``tenants`` the same for a tenant by its name.
+"""
+
+from functools import lru_cache
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q
+
+from memorygw.conf import conf
+from memorygw.database import after
+from memorygw.models import Tenant
+
+CLASSES = ("threads", "facts", "model_calls")
+"""Threads and facts since their last change, costs of models since they arose."""
+
+_DAY_SECONDS = 24 * 3600
+
+
+def days_kept(tenant_id: UUID, kind: str) -> int | None:
+    """Days that the tenant's rows of this class are kept; None: for ever. No query, but one for each tenant's name."""
+    own = conf.RETENTION_DAYS.get("tenants")
+    of_tenant: dict[str, int] = own.get(_name_of(tenant_id), {}) if own else {}
+    return of_tenant.get(kind, conf.RETENTION_DAYS.get(kind))
+
+
+def kept(tenant_id: UUID, kind: str, column: str = "updated_at") -> Q:
+    """The rows whose time is not over."""
+    days = days_kept(tenant_id, kind)
+    return Q() if days is None else Q(**{f"{column}__gt": after(-days * _DAY_SECONDS)})
+
+
+def policy(tenant_id: UUID) -> dict[str, int]:
+    """Class → days, of those that are kept for a time."""
+    kinds = ((kind, days_kept(tenant_id, kind)) for kind in CLASSES)
+    return {kind: days for kind, days in kinds if days is not None}
+
+
+def problem(policies: Any) -> str:
+    """What is wrong with the setting, or an empty string."""
+    if not isinstance(policies, dict):
+        return "must be an object"
+    own = policies.get("tenants", {})
+    parts: list[Any] = [{kind: days for kind, days in policies.items() if kind != "tenants"}]
+    parts += own.values() if isinstance(own, dict) else [own]
+    for part in parts:
+        if not (isinstance(part, dict) and set(part) <= set(CLASSES)):
+            return f"may name {', '.join(CLASSES)} and tenants"
+        if not all(isinstance(days, int) and not isinstance(days, bool) and days > 0 for days in part.values()):
+            return "needs whole numbers of days, from 1 on"
+    return ""
+
+
+@lru_cache(maxsize=10_000)
+def _name_of(tenant_id: UUID) -> str:
+    return str(Tenant.objects.values_list("name", flat=True).get(pk=tenant_id))
