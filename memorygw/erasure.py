@@ -6,7 +6,7 @@ any point, be gone on with by anybody, and be done twice.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
@@ -42,6 +42,10 @@ class Eraser(Protocol):
 
     def erase(self, tenant_id: UUID, user_id: str, limit: int) -> int:
         """Take at most so many rows away; how many. It is called until there are none, and may be called again."""
+        ...
+
+    def export(self, tenant_id: UUID, user_id: str) -> Iterable[Any]:
+        """The person's rows, each as a value of JSON."""
         ...
 
 

@@ -92,7 +92,7 @@ class Api:
             headers = {"Authorization": f"Bearer {self.key}", **(headers or {})}
         data = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
         response = self.client.generic(method, f"/api/v1{path}", data, content_type="application/json", headers=headers)
-        return Reply(response.status_code, json.loads(response.content or b"null"), response.headers)
+        return Reply(response.status_code, json.loads(response.getvalue() or b"null"), response.headers)
 
     def ask(self, content: Any = "Hello", thread_id: str | None = None, **body: Any) -> Reply:
         path = f"/threads/{thread_id}/ask" if thread_id else "/ask"

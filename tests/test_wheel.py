@@ -169,16 +169,21 @@ def test_the_wheel_has_our_packages_and_nothing_else(wheel: Path) -> None:
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == PACKAGES
 
 
-def test_the_wheel_has_every_template_vocabulary_and_type_marker(wheel: Path) -> None:
+def test_the_wheel_has_every_template_vocabulary_schema_and_type_marker(wheel: Path) -> None:
     templates = {path.relative_to(ROOT): path for path in (ROOT / "templates").rglob("*") if path.is_file()}
-    vocabularies = {path.relative_to(ROOT): path for path in (ROOT / "memorygw" / "vocabularies").iterdir()}
+    data = {
+        path.relative_to(ROOT): path
+        for folder in ("vocabularies", "schemas")
+        for path in (ROOT / "memorygw" / folder).iterdir()
+    }
     expected = {f"memorygw/{name.as_posix()}": path.read_bytes() for name, path in templates.items()}
-    expected |= {name.as_posix(): path.read_bytes() for name, path in vocabularies.items()}
+    expected |= {name.as_posix(): path.read_bytes() for name, path in data.items()}
     expected["memorygw/py.typed"] = b""
     with ZipFile(wheel) as archive:
         assert {name: archive.read(name) for name in archive.namelist() if name in expected} == expected
     assert "memorygw/templates/memorygw/prompts/user_memory.txt" in expected
     assert "memorygw/vocabularies/o200k_base.tiktoken.xz" in expected
+    assert "memorygw/schemas/export.schema.json" in expected
 
 
 def test_the_host_runs_what_is_in_its_environment(host: Host) -> None:

@@ -1,8 +1,11 @@
 """A person's rights: exercised by an admin key; whether memory is on, by the person too."""
 
+from itertools import chain
 from typing import Any
 
-from drf_spectacular.utils import OpenApiParameter
+from django.http import StreamingHttpResponse
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -58,6 +61,9 @@ class MemorySwitch(serializers.Serializer[Any]):
     enabled = serializers.BooleanField()
 
 
+EXPORT = OpenApiResponse(OpenApiTypes.OBJECT, "The document that memorygw/schemas/export.schema.json describes.")
+
+
 class RightsViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
@@ -100,6 +106,28 @@ class RightsViewSet(GatewayViewSet):
             requested_by=f"key {principal.key_id}",
         )
         return Response(ReceiptShape(receipt).data)
+
+    @describe("export_user", responses=EXPORT, for_user=False)
+    def export(self, request: Request, user_id: str) -> StreamingHttpResponse:
+        return self._export(user_id)
+
+    @describe(
+        "export_user_by_query",
+        responses=EXPORT,
+        parameters=[OpenApiParameter("user", str, required=True)],
+        for_user=False,
+    )
+    def export_by_query(self, request: Request) -> StreamingHttpResponse:
+        return self._export(acting_user(request))
+
+    def _export(self, user_id: str) -> StreamingHttpResponse:
+        chunks = gateway.export_user(self.tenant_id, user_id)
+        # What goes wrong before the first chunk still has a status of its own.
+        first = next(chunks)
+        response = StreamingHttpResponse(chain([first], chunks), content_type="application/json")
+        response["Content-Disposition"] = 'attachment; filename="export.json"'
+        response["Cache-Control"] = "no-store"
+        return response
 
 
 class OwnMemoryViewSet(GatewayViewSet):

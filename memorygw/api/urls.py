@@ -66,11 +66,13 @@ api = [
     path("tenant", view(TenantViewSet, get="retrieve", patch="partial_update")),
     path("user-tokens", view(TokenViewSet, post="create")),
     path("users/forget", view(RightsViewSet, post="forget_by_query")),
+    path("users/export", view(RightsViewSet, get="export_by_query")),
     path("users/<path:user_id>/forget", view(RightsViewSet, post="forget")),
     path("users/<path:user_id>/memory", view(RightsViewSet, put="switch")),
     path("me/memory", view(OwnMemoryViewSet, get="retrieve", put="update")),
     path("erasures", view(RightsViewSet, get="list")),
     path("erasures/<str:receipt_id>", view(RightsViewSet, get="retrieve")),
+    path("users/<path:user_id>/export", view(RightsViewSet, get="export")),
     path("schema", schema.schema, name="schema"),
     path("docs", schema.docs, name="docs"),
 ]

@@ -86,6 +86,7 @@ from memorygw.gateway.personas import (
 from memorygw.gateway.rights import (
     ERASURE_MODES,
     count_user_data,
+    export_user,
     forget_user,
     get_receipt,
     list_receipts,
@@ -152,6 +153,7 @@ __all__ = [
     "delete_memory",
     "delete_persona",
     "delete_threads",
+    "export_user",
     "external_user_id",
     "forget_turn",
     "forget_user",

@@ -1,8 +1,9 @@
 """A person's rights: to be forgotten, to have memory off; and the receipts of it."""
 
+from collections.abc import Iterator
 from uuid import UUID
 
-from memorygw import erasure
+from memorygw import erasure, exporting
 from memorygw.conf import component
 from memorygw.exceptions import InvalidError, ReceiptNotFoundError
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, tenant_id, uuid_of
@@ -39,6 +40,16 @@ def _erasure(tenant: TenantLike, user_id: UserLike, *, mode: str, requested_by: 
         requested_by=requested_by,
         force=force,
     )
+
+
+def export_user(tenant: TenantLike, user_id: UserLike) -> Iterator[str]:
+    """Everything of a person as one JSON document, in chunks; its shape is ``memorygw/schemas/export.schema.json``.
+
+    Nobody known by that id: the same document with empty lists. Raises `TenantNotFoundError` and `UserRequiredError` at
+    once, what the database raises at any chunk: a document without its end is none. Better outside a transaction: then
+    no connection is held while a chunk is written.
+    """
+    return exporting.export_user(tenant_id(tenant), external_user_id(user_id))
 
 
 def list_receipts(

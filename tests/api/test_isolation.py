@@ -155,13 +155,19 @@ def send(
             parts["query"].pop("user", None)
         put(parts[place.kind], place.path, value)
     arguments = {name: quote(str(part), safe="") for name, part in parts["path"].items()}
-    return credential.client.generic(
+    response = credential.client.generic(
         operation.method,
         f"{operation.path.format(**arguments)}?{urlencode(parts['query'])}",
         json.dumps(parts["body"]) if operation.method in ("POST", "PUT", "PATCH") else "",
         "application/json",
         headers=parts["header"],
     )
+    return whole(response) if response.streaming else response
+
+
+def whole(response: Any) -> HttpResponse:
+    """A streamed answer, to be looked at more than once."""
+    return HttpResponse(response.getvalue(), status=response.status_code, headers=response.headers)
 
 
 def body_of(operation: Operation, own: World) -> Any:

@@ -1,5 +1,6 @@
 """Forgetting a person, whole: in both modes, behind a fence, in batches, once."""
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -264,6 +265,8 @@ def test_what_refers_to_a_table_is_taken_away_before_it() -> None:
 def test_a_hosts_own_data_goes_too(tenant: Tenant, settings: Settings) -> None:
     settings.MEMORYGW_ERASERS = ["tests.erasure.test_erasure.Notebook"]
     Notebook.pages = {"ada": 3, "bob": 1}
+    exported = json.loads("".join(gateway.export_user(tenant, "ada")))
+    assert exported["host_data"] == [{"name": "notebook_pages", "data": [{"page": n} for n in range(3)]}]
     receipt = gateway.forget_user(tenant, "ada")
     assert receipt.counts["notebook_pages"] == 3
     assert Notebook.pages == {"ada": 0, "bob": 1}
@@ -277,3 +280,6 @@ class Notebook:
         gone = min(self.pages[user_id], 2)
         self.pages[user_id] -= gone
         return gone
+
+    def export(self, tenant_id: Any, user_id: str) -> list[Any]:
+        return [{"page": number} for number in range(self.pages.get(user_id, 0))]
