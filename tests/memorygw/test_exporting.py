@@ -51,7 +51,7 @@ def objects(schema: Any) -> Iterator[dict[str, Any]]:
 def test_the_schema_is_one_and_leaves_nothing_open() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     ours = list(objects(SCHEMA))
-    assert len(ours) == 11
+    assert len(ours) == 12
     for part in ours:
         assert part["additionalProperties"] is False
         assert part["required"] == list(part["properties"])
@@ -178,6 +178,7 @@ def test_a_person_of_whom_nothing_is_stored_has_the_same_document_with_empty_lis
         "facts": [],
         "voice_sessions": [],
         "recipients": [],
+        "host_data": [],
     }
 
 
