@@ -5,7 +5,7 @@ thread begun, and their threads are closed, so that no call writes there. What f
 any point, be gone on with by anybody, and be done twice.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -71,10 +71,11 @@ def forget_user(erasure: Erasure) -> ErasureReceipt:
     `ThreadBusyError` when a call is running on one of their threads, unless forced; then nothing is erased.
     """
     receipt = _fence(erasure)
-    phrases = phrases_of(*erasure.person)
-    for step in _steps(erasure):
-        while _batch(receipt, step):
-            pass
+    has_rows = count_rows(*erasure.person)
+    phrases = phrases_of(*erasure.person) if has_rows["turns"] or has_rows["facts"] else []
+    steps = deque(_steps(erasure, has_rows))
+    while steps:
+        _batch(receipt, steps)
     return _finish(erasure, receipt, phrases)
 
 
@@ -111,7 +112,8 @@ def _fence(erasure: Erasure) -> ErasureReceipt:
         with transaction.atomic(durable=True):
             if not receipt.phases:
                 _close_threads(*erasure.person, force=erasure.force)
-                _reach(receipt, "fenced")
+                receipt.phases["fenced"] = timezone.now().isoformat()
+                ErasureReceipt.objects.filter(pk=receipt.pk).update(phases=receipt.phases)
     except ThreadBusyError:
         _call_off(erasure, receipt)
         raise
@@ -199,32 +201,35 @@ class _HostStep:
         return self.eraser.name
 
 
-def _steps(erasure: Erasure) -> Iterator["_Step | _HostStep"]:
+def _steps(erasure: Erasure, has_rows: "Counter[str]") -> Iterator["_Step | _HostStep"]:
     """What is to be done, in an order in which nothing is taken away that a later step needs."""
     # An anonymous person has one name in all of their threads, which nothing leads to.
     pseudonym = f"anonymous-{uuid4().hex}"
-    has_rows = count_rows(*erasure.person)
     # The record goes with the end: it is the mark.
     tables = [table for table in personal_data() if has_rows[table.name] and table.model is not UserMemory]
-    logged = admin_log.tables()
+    logged = admin_log.tables() if tables else set()
     for table in tables:
         is_logged = (table.model._meta.app_label, table.model._meta.model_name) in logged
         yield _Step(table, erasure, pseudonym, is_logged)
     yield from (_HostStep(import_string(path)(), erasure) for path in conf.ERASERS)
 
 
-def _batch(receipt: ErasureReceipt, step: "_Step | _HostStep") -> bool:
-    """One batch of a step, counted in its transaction; whether there may be more."""
+def _batch(receipt: ErasureReceipt, steps: "deque[_Step | _HostStep]") -> None:
+    """At most `BATCH_ROWS` rows, of as many tables as these are in, counted in the transaction in which they go."""
     with transaction.atomic(durable=True):
         # Whoever has joined counts, too.
         locked = ErasureReceipt.objects.select_for_update().filter(pk=receipt.pk, status=RUNNING).first()
         if locked is None:
-            return False
-        count = step(BATCH_ROWS)
-        if count:
-            locked.counts = dict(Counter(locked.counts) + Counter({step.name: count}))
-            locked.save(update_fields=["counts"])
-    return count >= BATCH_ROWS if isinstance(step, _Step) else count > 0
+            steps.clear()
+            return
+        counts, room = Counter(locked.counts), BATCH_ROWS
+        while steps and room > 0:
+            count = steps[0](room)
+            counts[steps[0].name] += count
+            room -= count
+            if count == 0 or (room > 0 and isinstance(steps[0], _Step)):
+                steps.popleft()
+        ErasureReceipt.objects.filter(pk=receipt.pk).update(counts=+counts)
 
 
 # --- the end
@@ -232,8 +237,7 @@ def _batch(receipt: ErasureReceipt, step: "_Step | _HostStep") -> bool:
 
 def _finish(erasure: Erasure, receipt: ErasureReceipt, phrases: Sequence[str]) -> ErasureReceipt:
     """Look for what is left, behind the fence; then take it down with the record, and seal the receipt."""
-    _reach(receipt, "purged")
-    found = traces_of(*erasure.person, phrases)
+    purged, found = timezone.now(), traces_of(*erasure.person, phrases)
     with transaction.atomic(durable=True):
         lock_record(*erasure.person, erasing=True)
         receipt = ErasureReceipt.objects.select_for_update().get(pk=receipt.pk)
@@ -242,18 +246,13 @@ def _finish(erasure: Erasure, receipt: ErasureReceipt, phrases: Sequence[str]) -
         UserMemory.objects.filter(tenant_id=erasure.tenant_id, user_id=erasure.user_id).delete()
         receipt.counts = _reported(Counter(receipt.counts), *erasure.person)
         receipt.finished_at = timezone.now()
-        receipt.phases["verified"] = receipt.finished_at.isoformat()
+        receipt.phases |= {"purged": purged.isoformat(), "verified": receipt.finished_at.isoformat()}
         receipt.found, receipt.verified, receipt.level = found, not found, "tables"
         receipt.residuals, receipt.status = residuals(), DONE
         seal(receipt)
         receipt.save()
     ledger.write(receipt)
     return receipt
-
-
-def _reach(receipt: ErasureReceipt, phase: str) -> None:
-    receipt.phases[phase] = timezone.now().isoformat()
-    ErasureReceipt.objects.filter(pk=receipt.pk).update(phases=receipt.phases)
 
 
 def _reported(counts: "Counter[str]", tenant_id: UUID, user_id: str) -> dict[str, int]:

@@ -11,6 +11,7 @@ from memorygw import gateway
 from memorygw.models import IdempotencyKey, Tenant
 from memorygw.testing import ScriptedModelServer
 from tests.conftest import learn
+from tests.memorygw.runs import call
 from threads.models import Thread
 from threads.turns import TurnDraft
 from usermemory.models import Fact
@@ -32,6 +33,8 @@ def live_a_life(tenant: Tenant, user: str, model: ScriptedModelServer, word: str
     for status in (Fact.Status.PENDING_REVIEW, Fact.Status.ARCHIVED):
         _copy(fact, key=f"{status} {word}", status=status)
     _copy(fact, key=f"with coach {word}", scope="persona_user", owner_id=str(persona), user_id=user)
+    gateway.open_session(tenant, user, f"session of {word}")
+    _wait_for_the_client(tenant, user, model, word)
     session = gateway.open_voice_session(tenant, user)
     gateway.add_voice_fragments(tenant, user, session.id, [("user", f"I said {word}.")])
     IdempotencyKey.objects.create(tenant=tenant, user_id=user, digest=f"{user}{word}", fingerprint="f")
@@ -40,11 +43,19 @@ def live_a_life(tenant: Tenant, user: str, model: ScriptedModelServer, word: str
     return threads
 
 
+def _wait_for_the_client(tenant: Tenant, user: str, model: ScriptedModelServer, word: str) -> None:
+    """A run that waits with a call of a tool of the client's own."""
+    look = {"type": "function", "function": {"name": "look", "description": word, "parameters": {"type": "object"}}}
+    model.reply(None, model="main", tool_calls=[call("look", "c1", at=word)])
+    answer = gateway.ask(tenant, user, f"Look at {word}.", tools=[look])
+    assert answer.run.status == "awaiting_human"
+
+
 def _appended(word: str) -> list[TurnDraft]:
-    call = {"id": f"c {word}", "type": "function", "function": {"name": "look", "arguments": f'{{"at": "{word}"}}'}}
+    made = call("look", f"c {word}", at=word)
     return [
         TurnDraft(role="user", content=[{"type": "text", "text": word}], metadata={"where": word}),
-        TurnDraft(role="assistant", content=None, tool_calls=[call], extras={"reasoning": word}),
+        TurnDraft(role="assistant", content=None, tool_calls=[made], extras={"reasoning": word}),
         TurnDraft(role="tool", content=word, tool_call_id=f"c {word}"),
         TurnDraft(
             role="assistant",
