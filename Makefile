@@ -5,7 +5,7 @@ RUN = $(VENV)/bin/python
 READY = $(VENV)/.ready
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --custom-compile-command "make requirements" pyproject.toml
 
-.PHONY: demo serve test lint bench bench-streams eval rows requirements
+.PHONY: demo serve test lint bench bench-streams bench-rights eval rows requirements
 
 demo: $(READY)
 	@DEBUG=true $(RUN) manage.py demo
@@ -28,6 +28,9 @@ bench: $(READY)
 
 bench-streams: $(READY)
 	@$(RUN) -m benchmarks.streams
+
+bench-rights: $(READY)
+	@$(RUN) -m benchmarks.rights
 
 eval: $(READY)
 	@$(RUN) -m tests.evals

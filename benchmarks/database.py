@@ -17,6 +17,7 @@ def configure() -> None:
     os.environ["DJANGO_SETTINGS_MODULE"] = "benchmarks.settings"
     os.environ["DEBUG"] = "false"
     os.environ.setdefault("SECRET_KEY", "only for benchmarks " * 3)
+    os.environ.setdefault("MEMORYGW_PEPPER", "1:only for benchmarks")
     if not os.environ.get("DATABASE_URL"):
         os.environ["DATABASE_URL"] = "sqlite:///:memory:"
     django.setup()

@@ -33,6 +33,7 @@ def configure(database: Path) -> None:
         "DJANGO_SETTINGS_MODULE": "memorygw.settings",
         "DEBUG": "false",
         "SECRET_KEY": "only for evaluations " * 3,
+        "MEMORYGW_PEPPER": "1:only for evaluations",
         "DATABASE_URL": f"sqlite:///{database}",
         # All work is done here, and nothing but what is evaluated.
         "MEMORYGW_BROKER_URL": "",

@@ -3,6 +3,7 @@
 import os
 
 SECRET_KEY = "only for tests"
+MEMORYGW_PEPPER = "1:only for tests"
 ALLOWED_HOSTS = ["127.0.0.1"]
 ROOT_URLCONF = "portal.urls"
 STATIC_URL = "static/"
