@@ -6,7 +6,7 @@ any point, be gone on with by anybody, and be done twice.
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
@@ -65,17 +65,19 @@ class Erasure:
         return self.tenant_id, self.user_id
 
 
-def forget_user(erasure: Erasure) -> ErasureReceipt:
+def forget_user(erasure: Erasure, *, told: Callable[[int, int], None] = lambda gone, of: None) -> ErasureReceipt:
     """Erase a person; the receipt. One that is under way is joined: two requests have one receipt (S8).
 
+    ``told``: how many rows are gone of how many, after each batch.
     `ThreadBusyError` when a call is running on one of their threads, unless forced; then nothing is erased.
     """
     receipt = _fence(erasure)
     has_rows = count_rows(*erasure.person)
     phrases = phrases_of(*erasure.person) if has_rows["turns"] or has_rows["facts"] else []
-    steps = deque(_steps(erasure, has_rows))
+    steps, gone = deque(_steps(erasure, has_rows)), 0
     while steps:
-        _batch(receipt, steps)
+        gone += _batch(receipt, steps)
+        told(gone, has_rows.total())
     return _finish(erasure, receipt, phrases)
 
 
@@ -214,14 +216,15 @@ def _steps(erasure: Erasure, has_rows: "Counter[str]") -> Iterator["_Step | _Hos
     yield from (_HostStep(import_string(path)(), erasure) for path in conf.ERASERS)
 
 
-def _batch(receipt: ErasureReceipt, steps: "deque[_Step | _HostStep]") -> None:
-    """At most `BATCH_ROWS` rows, of as many tables as these are in, counted in the transaction in which they go."""
+def _batch(receipt: ErasureReceipt, steps: "deque[_Step | _HostStep]") -> int:
+    """At most `BATCH_ROWS` rows, of as many tables as these are in, counted in the transaction in which they go; how
+    many."""
     with transaction.atomic(durable=True):
         # Whoever has joined counts, too.
         locked = ErasureReceipt.objects.select_for_update().filter(pk=receipt.pk, status=RUNNING).first()
         if locked is None:
             steps.clear()
-            return
+            return 0
         counts, room = Counter(locked.counts), BATCH_ROWS
         while steps and room > 0:
             count = steps[0](room)
@@ -230,6 +233,7 @@ def _batch(receipt: ErasureReceipt, steps: "deque[_Step | _HostStep]") -> None:
             if count == 0 or (room > 0 and isinstance(steps[0], _Step)):
                 steps.popleft()
         ErasureReceipt.objects.filter(pk=receipt.pk).update(counts=+counts)
+    return BATCH_ROWS - room
 
 
 # --- the end

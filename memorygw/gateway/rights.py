@@ -1,6 +1,6 @@
 """A person's rights: to be forgotten, to have memory off; and the receipts of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from memorygw import erasure, exporting
@@ -14,15 +14,22 @@ ERASURE_MODES = tuple(ErasureReceipt.Mode.values)
 
 
 def forget_user(
-    tenant: TenantLike, user_id: UserLike, *, mode: str = erasure.DELETE, requested_by: str = "", force: bool = False
+    tenant: TenantLike,
+    user_id: UserLike,
+    *,
+    mode: str = erasure.DELETE,
+    requested_by: str = "",
+    force: bool = False,
+    told: Callable[[int, int], None] = lambda gone, of: None,
 ) -> ErasureReceipt:
     """Erase everything of a person: threads with their turns, runs and notes, facts, the record; the receipt.
 
     ``mode`` "anonymize" keeps the threads' ids, turn counts and dates under a random pseudonym. A busy thread:
     `ThreadBusyError` with the ids, nothing erased; with ``force`` its call loses it. A second call finds nothing and
-    says so. Must not be called inside a transaction.
+    says so. ``told``: how many rows are gone of how many, now and then. Must not be called inside a transaction.
     """
-    return erasure.forget_user(_erasure(tenant, user_id, mode=mode, requested_by=requested_by, force=force))
+    wanted = _erasure(tenant, user_id, mode=mode, requested_by=requested_by, force=force)
+    return erasure.forget_user(wanted, told=told)
 
 
 def count_user_data(tenant: TenantLike, user_id: UserLike) -> dict[str, int]:

@@ -2,11 +2,14 @@
 
 import json
 from argparse import ArgumentParser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from uuid import UUID
 
 from django.core.management.base import BaseCommand, CommandError
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from memorygw import gateway
@@ -45,9 +48,10 @@ class ForgetCommand(BaseCommand):
                 counts = gateway.count_user_data(tenant_id, user)
                 self._tell(options, {"mode": self.mode, "status": "dry_run", "counts": counts})
                 return
-            receipt = gateway.forget_user(
-                tenant_id, user, mode=self.mode, force=options["force"], requested_by="command"
-            )
+            with progress(shown=self.stdout.isatty() and not options["json"]) as told:
+                receipt = gateway.forget_user(
+                    tenant_id, user, mode=self.mode, force=options["force"], requested_by="command", told=told
+                )
         except ThreadBusyError as error:
             raise CommandError(f"{error} Nothing is erased; --force takes its thread away.", returncode=BUSY) from None
         except MemorygwError as error:
@@ -64,6 +68,14 @@ class ForgetCommand(BaseCommand):
         self.stdout.write(as_text(table))
         if "id" in told:
             self.stdout.write(f"Receipt {told['id']}, number {told['number']}; verified: {told['verified']}.")
+
+
+@contextmanager
+def progress(*, shown: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal, which goes when it is full."""
+    with Progress(transient=True, disable=not shown) as bar:
+        task = bar.add_task("rows", total=None)
+        yield lambda gone, of: bar.update(task, completed=gone, total=of)
 
 
 def counts_table(counts: dict[str, int], *, title: str) -> Table:
