@@ -10,15 +10,16 @@ from django.db.models import CharField, F, Model, Q, QuerySet, Value
 from django.db.models.functions import Cast, Replace
 
 
-def tables() -> set[tuple[str, str]]:
-    """The tables that there are entries about: app and model."""
+def models() -> set[type[Model]]:
+    """The models that there are entries about."""
     entries = _entries()
     columns = ("content_type__app_label", "content_type__model")
-    return set() if entries is None else set(entries.order_by().values_list(*columns).distinct())
+    names = () if entries is None else entries.exclude(content_type=None).order_by().values_list(*columns).distinct()
+    return {apps.get_model(*name) for name in names if name[1] in apps.all_models.get(name[0], ())}
 
 
 def forget(model: type[Model], rows: "QuerySet[Any]") -> None:
-    """Drop the entries about some rows of a table of `tables`; before the rows go."""
+    """Drop the entries about some rows of a table of `models`; before the rows go."""
     entries = _entries()
     if entries is None:
         return

@@ -3,50 +3,43 @@
 Fence, purge, look, seal. The fence is committed first: the person's record is marked, so that no fact is written and no
 thread begun, and their threads are closed, so that no call writes there. What follows can be done in batches, stop at
 any point, be gone on with by anybody, and be done twice.
+
+Locks are taken in this order: receipt, thread, record. Only the beginning holds the record first, and nothing more.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
-from uuid import UUID, uuid4
+from typing import Any
+from uuid import UUID
 
 from django.db import transaction
+from django.db.models import BooleanField, ExpressionWrapper, Model, Q
 from django.db.models.functions import Now
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
-from memorygw import admin_log, ledger
-from memorygw.conf import conf
+from memorygw import admin_log, ledger, purge
 from memorygw.database import after
-from memorygw.exceptions import ThreadBusyError
+from memorygw.exceptions import ErasureRunningError, ThreadBusyError
 from memorygw.models import ErasureReceipt
-from memorygw.personal_data import PersonalData, personal_data
-from memorygw.proof import count_rows, phrases_of, traces_of
-from memorygw.receipts import current_pepper, residuals, seal, subject_of
+from memorygw.proof import count_rows, holding, phrases_of
+from memorygw.purge import Purge, erasers
+from memorygw.receipts import current_pepper, peppers, residuals, seal, subject_of
 from threads.models import Thread
 from usermemory.models import UserMemory
 from usermemory.rows import lock_record
 
-BATCH_ROWS = 5_000
-_TAKEN_OVER_SECONDS = 60
+logger = logging.getLogger(__name__)
+
+_TAKEN_OVER_SECONDS, _PASSES = 60, 3
 DELETE, ANONYMIZE = ErasureReceipt.Mode.DELETE, ErasureReceipt.Mode.ANONYMIZE
 RUNNING, DONE = ErasureReceipt.Status.RUNNING, ErasureReceipt.Status.DONE
 
 
-class Eraser(Protocol):
-    """What ``MEMORYGW_ERASERS`` names: a host's own data about a person."""
-
-    name: str
-
-    def erase(self, tenant_id: UUID, user_id: str, limit: int) -> int:
-        """Take at most so many rows away; how many. It is called until there are none, and may be called again."""
-        ...
-
-    def export(self, tenant_id: UUID, user_id: str) -> Iterable[Any]:
-        """The person's rows, each as a value of JSON."""
-        ...
+class _CalledOffError(Exception):
+    """Whoever had begun was refused, and took it back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,36 +61,47 @@ class Erasure:
 def forget_user(erasure: Erasure, *, told: Callable[[int, int], None] = lambda gone, of: None) -> ErasureReceipt:
     """Erase a person; the receipt. One that is under way is joined: two requests have one receipt (S8).
 
-    ``told``: how many rows are gone of how many, after each batch.
-    `ThreadBusyError` when a call is running on one of their threads, unless forced; then nothing is erased.
+    ``told``: how many rows are gone of how many, after each batch. `ThreadBusyError` when a call is running on one of
+    their threads, unless forced; `ErasureRunningError` while they are erased in the other mode. Then nothing is done.
     """
     receipt = _fence(erasure)
-    has_rows = count_rows(*erasure.person)
+    has_rows, logged = count_rows(*erasure.person), admin_log.models()
     phrases = phrases_of(*erasure.person) if has_rows["turns"] or has_rows["facts"] else []
-    steps, gone = deque(_steps(erasure, has_rows)), 0
-    while steps:
-        gone += _batch(receipt, steps)
-        told(gone, has_rows.total())
-    return _finish(erasure, receipt, phrases)
+    # What came in through a gap goes in another pass.
+    for _ in range(_PASSES):
+        way, gone, of = Purge(*erasure.person, erasure.mode, has_rows, logged), 0, has_rows.total()
+        while not way.is_over:
+            gone += _batch(receipt, way)
+            told(gone, of)
+        has_rows = count_rows(*erasure.person)
+        if not _left(has_rows):
+            break
+    found = _left(has_rows) | holding(erasure.tenant_id, phrases)
+    return _finish(erasure, receipt, found, logged)
 
 
 def count_user(tenant_id: UUID, user_id: str) -> dict[str, int]:
     """What erasing would take, by table; nothing is changed (S7)."""
-    return _reported(count_rows(tenant_id, user_id), tenant_id, user_id)
+    return _reported(count_rows(tenant_id, user_id))
 
 
 def go_on() -> int:
-    """Finish what processes began that died since (S9); how many erasures."""
+    """Finish what processes began that died since (S9); how many erasures. One that fails leaves the others alone."""
     marked = UserMemory.objects.filter(erasing_at__lte=after(-_TAKEN_OVER_SECONDS))
     finished = 0
     for tenant_id, user_id in marked.values_list("tenant_id", "user_id"):
-        if receipt := _running(tenant_id, user_id):
-            try:
-                forget_user(Erasure(tenant_id=tenant_id, user_id=user_id, mode=receipt.mode))
-                finished += 1
-            except ThreadBusyError:
-                # It had not got past the fence, and is not begun again for nobody.
-                continue
+        left = _running(tenant_id, user_id).filter(touched_at__lte=after(-_TAKEN_OVER_SECONDS)).first()
+        if left is None:
+            continue
+        try:
+            forget_user(Erasure(tenant_id=tenant_id, user_id=user_id, mode=left.mode))
+            finished += 1
+        except ThreadBusyError:
+            # It had not got past the fence, and is not begun again for nobody.
+            continue
+        except Exception as error:
+            # A host's part, a ledger: its words may be about the person.
+            logger.error("Erasure %s failed: %s", left.pk, type(error).__name__)
     return finished
 
 
@@ -105,17 +109,17 @@ def go_on() -> int:
 
 
 def _fence(erasure: Erasure) -> ErasureReceipt:
-    """Nothing is written about the person from here on. Record alone, then threads: nobody waits for both."""
+    """Nothing is written about the person from here on."""
     with transaction.atomic(durable=True):
         record = lock_record(*erasure.person, erasing=True)
-        receipt = _running(*erasure.person) or _begin(erasure)
+        receipt = _running(*erasure.person).first() or _begin(erasure)
+        if receipt.mode != erasure.mode:
+            raise ErasureRunningError
         UserMemory.objects.filter(pk=record.pk).update(erasing_at=Now())
     try:
-        with transaction.atomic(durable=True):
-            if not receipt.phases:
-                _close_threads(*erasure.person, force=erasure.force)
-                receipt.phases["fenced"] = timezone.now().isoformat()
-                ErasureReceipt.objects.filter(pk=receipt.pk).update(phases=receipt.phases)
+        receipt = _close(erasure, receipt)
+    except _CalledOffError:
+        return _fence(erasure)
     except ThreadBusyError:
         _call_off(erasure, receipt)
         raise
@@ -123,9 +127,10 @@ def _fence(erasure: Erasure) -> ErasureReceipt:
     return receipt
 
 
-def _running(tenant_id: UUID, user_id: str) -> ErasureReceipt | None:
-    subject = subject_of(tenant_id, user_id, current_pepper())
-    return ErasureReceipt.objects.filter(tenant_id=tenant_id, subject=subject, status=RUNNING).first()
+def _running(tenant_id: UUID, user_id: str) -> Any:
+    """The receipt of an erasure that is under way, whatever secret it was begun with."""
+    subjects = [subject_of(tenant_id, user_id, secret) for secret in peppers()]
+    return ErasureReceipt.objects.filter(tenant_id=tenant_id, subject__in=subjects, status=RUNNING)
 
 
 def _begin(erasure: Erasure) -> ErasureReceipt:
@@ -144,126 +149,87 @@ def _begin(erasure: Erasure) -> ErasureReceipt:
     return receipt
 
 
-def _close_threads(tenant_id: UUID, user_id: str, *, force: bool) -> None:
-    threads = Thread.objects.filter(tenant_id=tenant_id, user_id=user_id)
-    closed: dict[str, Any] = {"status": Thread.Status.CLOSED, "lease_token": None, "lease_expires_at": None}
-    (threads if force else threads.unleased()).update(**closed)
-    if busy := list(threads.leased().values_list("pk", flat=True)):
+@transaction.atomic(durable=True)
+def _close(erasure: Erasure, receipt: ErasureReceipt) -> ErasureReceipt:
+    """Close the person's threads, unless whoever was first has done it."""
+    locked = _locked(receipt)
+    if locked is None:
+        raise _CalledOffError
+    if locked.phases:
+        return locked
+    threads = Thread.objects.filter(tenant_id=erasure.tenant_id, user_id=erasure.user_id)
+    is_busy = ExpressionWrapper(Q(lease_expires_at__gt=Now()), output_field=BooleanField())
+    found = threads.order_by("pk").select_for_update().annotate(is_busy=is_busy).values_list("pk", "is_busy")
+    if (busy := [pk for pk, held in found if held]) and not erasure.force:
         raise ThreadBusyError(thread_ids=busy)
+    threads.update(status=Thread.Status.CLOSED, lease_token=None, lease_expires_at=None)
+    locked.phases["fenced"] = timezone.now().isoformat()
+    locked.save(update_fields=["phases"])
+    return locked
+
+
+def _locked(receipt: ErasureReceipt) -> ErasureReceipt | None:
+    return ErasureReceipt.objects.select_for_update().filter(pk=receipt.pk).first()
 
 
 @transaction.atomic
 def _call_off(erasure: Erasure, receipt: ErasureReceipt) -> None:
-    """As if it had not been asked for, unless somebody who joined has got further."""
-    record = lock_record(*erasure.person, erasing=True)
-    if not ErasureReceipt.objects.get(pk=receipt.pk).phases:
-        receipt.delete()
-        UserMemory.objects.filter(pk=record.pk).update(erasing_at=None)
+    """As if it had not been asked for; not where somebody who joined has got further, or has called it off."""
+    locked = _locked(receipt)
+    if locked and not locked.phases:
+        locked.delete()
+        UserMemory.objects.filter(tenant_id=erasure.tenant_id, user_id=erasure.user_id).update(erasing_at=None)
 
 
-# --- the purge
+# --- the purge, and the end
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A table, and what is done to at most so many of a person's rows: how many there were."""
-
-    table: PersonalData
-    erasure: Erasure
-    pseudonym: str
-    is_logged: bool
-
-    def __call__(self, limit: int) -> int:
-        table, rows = self.table, self.table.rows(*self.erasure.person)
-        batch = table.model._base_manager.filter(pk__in=rows.values("pk")[:limit])
-        if table.unlinked is not None:
-            return batch.update(**table.unlinked)
-        if self.is_logged:
-            admin_log.forget(table.model, batch)
-        if table.skeleton is not None and self.erasure.mode == ANONYMIZE:
-            return batch.update(**table.skeleton, **dict.fromkeys(table.identifiers, self.pseudonym))
-        deleted: int = batch.delete()[1].get(table.model._meta.label, 0)
-        return deleted
-
-    @property
-    def name(self) -> str:
-        return self.table.name
-
-
-@dataclass(frozen=True)
-class _HostStep:
-    eraser: Eraser
-    erasure: Erasure
-
-    def __call__(self, limit: int) -> int:
-        return self.eraser.erase(*self.erasure.person, limit)
-
-    @property
-    def name(self) -> str:
-        return self.eraser.name
-
-
-def _steps(erasure: Erasure, has_rows: "Counter[str]") -> Iterator["_Step | _HostStep"]:
-    """What is to be done, in an order in which nothing is taken away that a later step needs."""
-    # An anonymous person has one name in all of their threads, which nothing leads to.
-    pseudonym = f"anonymous-{uuid4().hex}"
-    # The record goes with the end: it is the mark.
-    tables = [table for table in personal_data() if has_rows[table.name] and table.model is not UserMemory]
-    logged = admin_log.tables() if tables else set()
-    for table in tables:
-        is_logged = (table.model._meta.app_label, table.model._meta.model_name) in logged
-        yield _Step(table, erasure, pseudonym, is_logged)
-    yield from (_HostStep(import_string(path)(), erasure) for path in conf.ERASERS)
-
-
-def _batch(receipt: ErasureReceipt, steps: "deque[_Step | _HostStep]") -> int:
-    """At most `BATCH_ROWS` rows, of as many tables as these are in, counted in the transaction in which they go; how
-    many."""
+def _batch(receipt: ErasureReceipt, way: Purge) -> int:
+    """One batch, counted in the transaction in which it goes; how many rows."""
     with transaction.atomic(durable=True):
         # Whoever has joined counts, too.
-        locked = ErasureReceipt.objects.select_for_update().filter(pk=receipt.pk, status=RUNNING).first()
-        if locked is None:
-            steps.clear()
-            return 0
-        counts, room = Counter(locked.counts), BATCH_ROWS
-        while steps and room > 0:
-            count = steps[0](room)
-            counts[steps[0].name] += count
-            room -= count
-            if count == 0 or (room > 0 and isinstance(steps[0], _Step)):
-                steps.popleft()
-        ErasureReceipt.objects.filter(pk=receipt.pk).update(counts=+counts)
-    return BATCH_ROWS - room
+        locked = _locked(receipt)
+        assert locked  # noqa: S101  behind the fence nobody takes it away
+        gone = way.batch(purge.BATCH_ROWS)
+        if locked.status == RUNNING:
+            counts = dict(Counter(locked.counts) + gone)
+            ErasureReceipt.objects.filter(pk=receipt.pk).update(counts=counts, touched_at=Now())
+    return gone.total()
 
 
-# --- the end
-
-
-def _finish(erasure: Erasure, receipt: ErasureReceipt, phrases: Sequence[str]) -> ErasureReceipt:
-    """Look for what is left, behind the fence; then take it down with the record, and seal the receipt."""
-    purged, found = timezone.now(), traces_of(*erasure.person, phrases)
+def _finish(
+    erasure: Erasure, receipt: ErasureReceipt, found: dict[str, int], logged: set[type[Model]]
+) -> ErasureReceipt:
+    """Take the record down, and seal the receipt, with what was found in the end."""
     with transaction.atomic(durable=True):
-        lock_record(*erasure.person, erasing=True)
-        receipt = ErasureReceipt.objects.select_for_update().get(pk=receipt.pk)
-        if receipt.status == DONE:
-            return receipt
-        UserMemory.objects.filter(tenant_id=erasure.tenant_id, user_id=erasure.user_id).delete()
-        receipt.counts = _reported(Counter(receipt.counts), *erasure.person)
-        receipt.finished_at = timezone.now()
-        receipt.phases |= {"purged": purged.isoformat(), "verified": receipt.finished_at.isoformat()}
-        receipt.found, receipt.verified, receipt.level = found, not found, "tables"
-        receipt.residuals, receipt.status = residuals(), DONE
-        seal(receipt)
-        receipt.save()
-    ledger.write(receipt)
-    return receipt
+        locked = _locked(receipt)
+        assert locked  # noqa: S101  behind the fence nobody takes it away
+        records = UserMemory.objects.filter(tenant_id=erasure.tenant_id, user_id=erasure.user_id)
+        if UserMemory in logged:
+            admin_log.forget(UserMemory, records)
+        records.delete()
+        if locked.status == DONE:
+            return locked
+        locked.counts = _reported(Counter(locked.counts))
+        locked.finished_at = timezone.now()
+        locked.phases |= {"purged": locked.touched_at.isoformat(), "verified": locked.finished_at.isoformat()}
+        locked.found, locked.level = found, "tables"
+        locked.verified = not any(table.name in found for table in purge.tables())
+        locked.residuals, locked.status = residuals(), DONE
+        seal(locked)
+        locked.save()
+    ledger.write(locked)
+    return locked
 
 
-def _reported(counts: "Counter[str]", tenant_id: UUID, user_id: str) -> dict[str, int]:
+def _left(has_rows: "Counter[str]") -> dict[str, int]:
+    return {table.name: has_rows[table.name] for table in purge.tables() if has_rows[table.name]}
+
+
+def _reported(counts: "Counter[str]") -> dict[str, int]:
     """Counts of every table, zeros too: what is not there was looked for."""
-    hosts = [import_string(path).name for path in conf.ERASERS]
-    names = [table.name for table in personal_data() if table.model is not UserMemory]
-    return {name: counts[name] for name in [*names, *hosts]}
+    names = [*(table.name for table in purge.tables()), *(eraser.name for eraser in erasers())]
+    return {name: counts[name] for name in names}
 
 
 def _version() -> str:

@@ -13,11 +13,10 @@ from uuid import UUID
 
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.utils import timezone
-from django.utils.module_loading import import_string
 
-from memorygw.conf import conf
 from memorygw.database import release_connection
 from memorygw.models import ModelCall, Persona, VoiceBatch, VoiceSession
+from memorygw.purge import erasers
 from memorygw.retention import policy
 from memorygw.text import clean
 from threads.models import Run, Thread, Turn
@@ -193,7 +192,7 @@ def _characters(text: str) -> str:
 
 
 def _host_data(tenant_id: UUID, user_id: str) -> Iterator[Pieces]:
-    for eraser in (import_string(path)() for path in conf.ERASERS):
+    for eraser in erasers():
         yield _object({"name": eraser.name}, data=([_json(item)] for item in eraser.export(tenant_id, user_id)))
 
 

@@ -239,7 +239,7 @@ class ErasureReceipt(models.Model):
     counts: "models.JSONField[Any, Any]" = models.JSONField(default=dict, help_text="Table → rows that went.")
     phases: "models.JSONField[Any, Any]" = models.JSONField(default=dict, help_text="Phase → when it ended.")
     found: "models.JSONField[Any, Any]" = models.JSONField(default=dict, help_text="Table → rows found afterwards.")
-    verified = models.BooleanField(null=True, help_text="Nothing was found afterwards.")
+    verified = models.BooleanField(null=True, help_text="No row of the person was found afterwards.")
     level = models.CharField(max_length=10, blank=True, default="", help_text="How it was looked for.")
     residuals: "models.JSONField[Any, Any]" = models.JSONField(default=list, help_text="What has it still, until when.")
     version = models.CharField(max_length=40, blank=True, default="", help_text="Of memorygw.")
@@ -248,6 +248,7 @@ class ErasureReceipt(models.Model):
     seal = models.CharField(max_length=64, blank=True, default="", help_text="Keyed hash of all of it.")
     created_at = models.DateTimeField(db_default=Now(), editable=False, help_text="When it was asked for.")
     finished_at = models.DateTimeField(null=True, blank=True)
+    touched_at = models.DateTimeField(db_default=Now(), editable=False, help_text="When somebody was at it last.")
 
     class Meta:
         constraints = [

@@ -16,7 +16,7 @@ from django.utils import timezone
 from memorygw.conf import conf
 from memorygw.models import ErasureReceipt, Tenant
 
-_SEALED = [field.attname for field in ErasureReceipt._meta.concrete_fields if field.name != "seal"]
+_SEALED = [field.attname for field in ErasureReceipt._meta.concrete_fields if field.name not in ("seal", "touched_at")]
 
 
 def peppers() -> dict[str, str]:

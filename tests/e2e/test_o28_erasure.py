@@ -183,7 +183,7 @@ def test_an_erasure_whose_process_is_killed_is_finished_by_the_sweep(
         live(caller, "ada")
     gateway.until_idle()
     expected = caller("POST", "/users/ada/forget", {"mode": "delete", "dry_run": True}, user="ada")["counts"]
-    slow = "from memorygw import erasure, gateway; erasure.BATCH_ROWS = 1; gateway.forget_user('acme', 'ada')"
+    slow = "from memorygw import gateway, purge; purge.BATCH_ROWS = 1; gateway.forget_user('acme', 'ada')"
     process = gateway._start(*PYTHON, "manage.py", "shell", "-c", slow)
     wait_for(lambda: _rows_gone(caller, expected) >= 5, "the first rows to go")
     kill(process, signal.SIGKILL)
@@ -195,7 +195,9 @@ def test_an_erasure_whose_process_is_killed_is_finished_by_the_sweep(
     imports = (
         "from datetime import timedelta; from django.utils import timezone; from usermemory.models import UserMemory"
     )
-    gateway.manage("shell", "-c", f"{imports}; UserMemory.objects.update(erasing_at={ago})")
+    more = "from memorygw.models import *"
+    aged = f"UserMemory.objects.update(erasing_at={ago}); ErasureReceipt.objects.update(touched_at={ago})"
+    gateway.manage("shell", "-c", f"{imports}; {more}; {aged}")
     wait_for(lambda: bool(_receipts(caller)) and _receipts(caller)[0]["status"] == "done", "the sweep")
     [receipt] = _receipts(caller)
     assert receipt["counts"] == expected

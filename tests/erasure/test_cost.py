@@ -10,7 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from memorygw import erasure, gateway
+from memorygw import erasure, gateway, purge
 from memorygw.ids import new_id
 from memorygw.models import ErasureReceipt, ModelCall, Tenant
 from memorygw.personal_data import personal_data
@@ -68,7 +68,7 @@ def test_a_large_person_costs_forty_queries_and_one_for_each_batch(tenant: Tenan
     with CaptureQueriesContext(connection) as queries:
         receipt = gateway.forget_user(tenant, "ada", mode=mode)
     assert (receipt.counts["turns"], receipt.counts["facts"], receipt.verified) == (THREADS * TURNS, FACTS, True)
-    batches = ceil(sum(receipt.counts.values()) / erasure.BATCH_ROWS)
+    batches = ceil(sum(receipt.counts.values()) / purge.BATCH_ROWS)
     assert len(statements(queries)) <= 40 + batches, "\n".join(sql[:150] for sql in statements(queries))
 
 
@@ -106,13 +106,13 @@ def whole_tables(plan: str) -> list[str]:
 
 
 def test_a_batch_is_never_larger_than_it_should_be(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(erasure, "BATCH_ROWS", 50)
+    monkeypatch.setattr(purge, "BATCH_ROWS", 50)
     fill(tenant, "ada", threads=3, turns=70, facts=20)
     counted: list[int] = []
     real = erasure._batch
 
-    def count(receipt: Any, steps: Any) -> int:
-        gone = real(receipt, steps)
+    def count(receipt: Any, way: Any) -> int:
+        gone = real(receipt, way)
         counted.append(sum(ErasureReceipt.objects.get(pk=receipt.pk).counts.values()))
         return gone
 

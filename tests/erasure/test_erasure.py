@@ -13,7 +13,7 @@ from django.db import connection, models
 from django.utils import timezone
 from pytest_django import Settings
 
-from memorygw import erasure, gateway, sweep
+from memorygw import gateway, purge, sweep
 from memorygw.exceptions import ErasureRunningError, LeaseLostError, ThreadBusyError, ThreadNotFoundError
 from memorygw.models import ErasureReceipt, ModelCall, Tenant
 from memorygw.personal_data import CONTENT, PersonalData, personal_data
@@ -193,7 +193,7 @@ def test_it_may_die_anywhere_and_is_finished_by_the_sweep(
     tenant: Tenant, model: ScriptedModelServer, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S9: at every statement, one after the other; what all of them counted is what there was."""
-    monkeypatch.setattr(erasure, "BATCH_ROWS", 3)
+    monkeypatch.setattr(purge, "BATCH_ROWS", 3)
 
     class Died(BaseException):
         pass
@@ -216,8 +216,9 @@ def test_it_may_die_anywhere_and_is_finished_by_the_sweep(
         except Died:
             died = True
             connection.close()
-        marked = UserMemory.objects.filter(erasing_at__isnull=False)
-        marked.update(erasing_at=timezone.now() - timedelta(minutes=2))
+        ago = timezone.now() - timedelta(minutes=2)
+        UserMemory.objects.filter(erasing_at__isnull=False).update(erasing_at=ago)
+        ErasureReceipt.objects.filter(status="running").update(touched_at=ago)
         sweep.keep_house()
         if gateway.count_user_data(tenant, "ada")["threads"]:
             assert died
