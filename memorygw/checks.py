@@ -15,7 +15,8 @@ from django.utils.module_loading import import_string
 from memorygw import retention
 from memorygw.claims import has_broker
 from memorygw.conf import Conf, Kind, Path, Range, Rate, conf, kinds, plain_type
-from memorygw.personal_data import undeclared
+from memorygw.personal_data import personal_data, undeclared
+from memorygw.receipts import pepper_problem
 from memorygw.tools import NAME, Tool, all_memory_tools, unknown_memory_tools
 
 PREFIX = "MEMORYGW_"
@@ -104,18 +105,22 @@ def check_personal_data(**_: Any) -> list[CheckMessage]:
 @register("memorygw")
 def check_erasure(**_: Any) -> list[CheckMessage]:
     errors: list[CheckMessage] = []
-    if not (conf.PEPPER or settings.DEBUG):
+    if wrong := pepper_problem():
         hint = "A secret of your own: receipts of erasures name people by a hash that is made with it."
-        errors.append(Error("MEMORYGW_PEPPER is not set.", hint=hint, id="memorygw.E007"))
+        errors.append(Error(f"{PREFIX}PEPPER {wrong}.", hint=hint, id="memorygw.E007"))
     if wrong := retention.problem(conf.RETENTION_DAYS):
         errors.append(
             Error(f"{PREFIX}RETENTION_DAYS {wrong}.", hint="See docs/reference/settings.md.", id="memorygw.E002")
         )
     for path in conf.ERASERS:
         try:
-            import_string(path)
+            name = import_string(path).name
         except (ImportError, AttributeError) as error:
             errors.append(Error(f"{PREFIX}ERASERS: {error}", id="memorygw.E003"))
+            continue
+        if name in {table.name for table in personal_data()}:
+            hint = "Receipts count its rows under this name."
+            errors.append(Error(f"{PREFIX}ERASERS: a table of ours is called {name!r}.", hint=hint, id="memorygw.E003"))
     return errors
 
 

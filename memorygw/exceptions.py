@@ -287,6 +287,18 @@ class UsageRefusedError(ModelFailedError):
         super().__init__(self.code)
 
 
+class LedgerError(MemorygwError):
+    """The ledger of erasures cannot be trusted."""
+
+    code = "ledger_broken"
+
+
+class MemoryOffError(MemorygwError):
+    """Memory is switched off for this user."""
+
+    code, status = "memory_off", 409
+
+
 class ExtractionError(MemorygwError):
     """Nothing could be learned."""
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+import regex
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.serializers.json import DjangoJSONEncoder
@@ -16,6 +17,7 @@ from django.utils import timezone
 from memorygw.conf import conf
 from memorygw.models import ErasureReceipt, Tenant
 
+_VERSION = regex.compile(r"[0-9]{1,9}")
 _SEALED = [field.attname for field in ErasureReceipt._meta.concrete_fields if field.name not in ("seal", "touched_at")]
 
 
@@ -25,8 +27,21 @@ def peppers() -> dict[str, str]:
         if not settings.DEBUG:
             raise ImproperlyConfigured("Set MEMORYGW_PEPPER.")
         return {"0": f"memorygw {settings.SECRET_KEY}"}
-    parts = (part.strip().rpartition(":") for part in conf.PEPPER.split(","))
-    return {version or "1": secret for version, _, secret in parts}
+    return {version: secret for version, _, secret in _parts()}
+
+
+def pepper_problem() -> str:
+    """What is wrong with the setting, or an empty string. A secret must never be taken for a version, and shown."""
+    if not conf.PEPPER:
+        return "" if settings.DEBUG else "is not set"
+    parts = _parts()
+    if not all(_VERSION.fullmatch(version) and secret for version, _, secret in parts):
+        return 'must be "1:secret", or with an older one behind it "2:newer secret,1:secret"'
+    return "names a version twice" if len({version for version, *_ in parts}) < len(parts) else ""
+
+
+def _parts() -> list[tuple[str, str, str]]:
+    return [part.strip().partition(":") for part in conf.PEPPER.split(",")]
 
 
 def current_pepper() -> str:
@@ -59,27 +74,42 @@ def seal(receipt: ErasureReceipt) -> None:
 
 def problems(tenant_id: UUID | None = None) -> Iterator[tuple[UUID, str]]:
     """Receipts that are not as they were sealed, or whose neighbour is missing: their ids, and what is wrong."""
-    sealed = ErasureReceipt.objects.filter(number__isnull=False, status=ErasureReceipt.Status.DONE)
-    receipts = sealed.order_by("tenant_id", "number")
-    receipts = receipts.filter(tenant_id=tenant_id) if tenant_id else receipts
-    before: ErasureReceipt | None = None
-    for receipt in receipts.iterator():
-        before = before if before and before.tenant_id == receipt.tenant_id else None
-        expected = (before.number or 0) + 1 if before else 1
-        if receipt.pepper_version not in peppers():
-            yield receipt.pk, "pepper_missing"
-        elif not hmac.compare_digest(receipt.seal, _seal_of(receipt)):
+    receipts = ErasureReceipt.objects.filter(**{"tenant_id": tenant_id} if tenant_id else {})
+    for receipt in receipts.filter(number__isnull=True).exclude(status=ErasureReceipt.Status.RESTORED):
+        # One that is under way has no place yet; anything else is made up.
+        if receipt.status != ErasureReceipt.Status.RUNNING or receipt.seal:
             yield receipt.pk, "altered"
-        elif receipt.number != expected or receipt.previous != (before.seal if before else ""):
-            yield receipt.pk, "neighbour_missing"
+    before: ErasureReceipt | None = None
+    for receipt in receipts.filter(number__isnull=False).order_by("tenant_id", "number").iterator():
+        before = before if before and before.tenant_id == receipt.tenant_id else None
+        if problem := _problem(receipt, before):
+            yield receipt.pk, problem
         before = receipt
 
 
+def _problem(receipt: ErasureReceipt, before: ErasureReceipt | None) -> str:
+    if receipt.pepper_version not in peppers():
+        return "pepper_missing"
+    # A restored one was done when it was sealed.
+    sealed = document(receipt) | {"status": ErasureReceipt.Status.DONE.value}
+    if receipt.status == ErasureReceipt.Status.RUNNING or not is_authentic(sealed):
+        return "altered"
+    is_next = receipt.number == ((before.number or 0) + 1 if before else 1)
+    return "" if is_next and receipt.previous == (before.seal if before else "") else "neighbour_missing"
+
+
+def is_authentic(values: dict[str, Any]) -> bool:
+    """Whether a document is as it was sealed. One that cannot be checked, since its pepper is not set, is not."""
+    sealed = {name: value for name, value in values.items() if name != "seal"}
+    version = values.get("pepper_version", "")
+    return version in peppers() and hmac.compare_digest(str(values.get("seal")), _sealed(version, sealed))
+
+
 def document(receipt: ErasureReceipt) -> dict[str, Any]:
-    """All of a receipt, as the ledger keeps it."""
-    text = json.dumps({name: getattr(receipt, name) for name in [*_SEALED, "seal"]}, cls=DjangoJSONEncoder)
+    """All of a receipt, as the ledger keeps it; one that is under way is sealed there, too."""
+    text = json.dumps({name: getattr(receipt, name) for name in _SEALED}, cls=DjangoJSONEncoder)
     values: dict[str, Any] = json.loads(text)
-    return values
+    return values | {"seal": receipt.seal or _sealed(receipt.pepper_version, values)}
 
 
 def from_document(values: dict[str, Any]) -> ErasureReceipt:
@@ -88,8 +118,12 @@ def from_document(values: dict[str, Any]) -> ErasureReceipt:
 
 
 def _seal_of(receipt: ErasureReceipt) -> str:
-    sealed = {name: value for name, value in document(receipt).items() if name != "seal"}
-    return _keyed(receipt.pepper_version, json.dumps(sealed, sort_keys=True))
+    receipt.seal = ""
+    return str(document(receipt)["seal"])
+
+
+def _sealed(version: str, values: dict[str, Any]) -> str:
+    return _keyed(version, json.dumps(values, sort_keys=True))
 
 
 def _keyed(version: str, text: str) -> str:

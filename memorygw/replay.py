@@ -11,19 +11,21 @@ from memorygw import ledger
 from memorygw.erasure import Erasure, forget_user
 from memorygw.models import ErasureReceipt
 from memorygw.personal_data import personal_data
-from memorygw.receipts import from_document, seal, subject_of
+from memorygw.receipts import document, from_document, seal, subject_of
 
+_PLACE = ("number", "previous", "seal", "status")
 DONE, RESTORED = ErasureReceipt.Status.DONE, ErasureReceipt.Status.RESTORED
 
 
 def people_to_erase() -> list[Erasure]:
-    """Whom `replay` would erase again. KeyError: a pepper of that time is not set any more."""
+    """Whom `replay` would erase again. `LedgerError`, too, when a pepper of that time is not set any more."""
     lost = [*map(from_document, ledger.missing()), *ErasureReceipt.objects.filter(status=RESTORED)]
     return list(_erasures(lost))
 
 
 def replay() -> list[ErasureReceipt]:
-    """Erase again everybody whom the ledger tells of and this database does not; their new receipts.
+    """Erase again everybody whom the ledger tells of and this database does not; their new receipts. `LedgerError` when
+    it cannot be trusted: then nothing is done.
 
     Calls that run lose their threads. What the ledger tells comes into the database first, so that the chain of
     receipts goes on behind it, and counts as done last, so that this can stop anywhere and be begun again.
@@ -37,13 +39,29 @@ def replay() -> list[ErasureReceipt]:
     return receipts
 
 
+def against_ledger(tenant_id: UUID | None) -> Iterator[tuple[UUID, str]]:
+    """Receipts that the ledger alone has, or that say something else there: their ids, and which. `LedgerError`."""
+    for entry in ledger.missing():
+        if tenant_id in (None, UUID(entry["tenant_id"])):
+            yield UUID(entry["id"]), "only_in_ledger"
+    for entry in ledger.done():
+        receipt = ErasureReceipt.objects.filter(pk=entry["id"]).first()
+        if receipt and tenant_id in (None, receipt.tenant_id):
+            # Its place in the chain may be another one since a restore.
+            here = document(receipt)
+            if any(here[name] != value for name, value in entry.items() if name not in _PLACE):
+                yield receipt.pk, "differs_from_ledger"
+
+
 def survivors(receipts: Iterable[ErasureReceipt]) -> Iterator[tuple[UUID, str]]:
     """Rows that are older than the erasure of their person: the receipt, and the table. A search of every table."""
     for receipt, user_id in _people_of(receipts):
         for table in personal_data():
-            columns = [field.name for field in table.model._meta.concrete_fields]
+            columns = {field.name for field in table.model._meta.concrete_fields}
+            # The database's clock, where a client has one of its own.
+            stored = next((name for name in ("stored_at", "created_at") if name in columns), None)
             rows = table.rows(receipt.tenant_id, user_id)
-            if "created_at" in columns and rows.filter(created_at__lt=receipt.created_at).exists():
+            if stored and rows.filter(**{f"{stored}__lt": receipt.created_at}).exists():
                 yield receipt.pk, table.name
 
 
@@ -90,7 +108,8 @@ def _take_in(entry: dict[str, Any]) -> None:
     if receipt.previous != (last.seal if last else ""):
         receipt.number, receipt.seal = None, ""
     receipt.status = RESTORED
-    receipt.save(force_insert=True)
+    # Somebody else may be at it.
+    ErasureReceipt.objects.bulk_create([receipt], ignore_conflicts=True)
 
 
 @transaction.atomic(durable=True)

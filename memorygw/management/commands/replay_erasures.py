@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 
 from memorygw.conf import conf
+from memorygw.exceptions import LedgerError
 from memorygw.management.rights import as_text, receipts_table
 from memorygw.receipts import document
 from memorygw.replay import people_to_erase, replay
@@ -26,8 +27,8 @@ class Command(BaseCommand):
                 self.stdout.write(json.dumps({"people": found}) if options["json"] else f"{found} people are back.")
                 return
             receipts = replay()
-        except KeyError as error:
-            raise CommandError(f"MEMORYGW_PEPPER has no version {error}, which the ledger was written with.") from None
+        except LedgerError as error:
+            raise CommandError(str(error)) from None
         if options["json"]:
             self.stdout.write(json.dumps({"receipts": [document(receipt) for receipt in receipts]}))
         else:

@@ -4,11 +4,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from memorygw import ledger
+from memorygw.exceptions import LedgerError
 from memorygw.management.rights import named_tenant
 from memorygw.models import ErasureReceipt
-from memorygw.receipts import problems
-from memorygw.replay import survivors
+from memorygw.receipts import peppers, problems
+from memorygw.replay import against_ledger, survivors
 
 
 class Command(BaseCommand):
@@ -23,10 +23,13 @@ class Command(BaseCommand):
         tenant_id = named_tenant(options["tenant"]) if options["tenant"] else None
         receipts = ErasureReceipt.objects.filter(**{"tenant_id": tenant_id} if tenant_id else {})
         wrong = [{"receipt": str(pk), "problem": problem} for pk, problem in problems(tenant_id)]
-        if not tenant_id:
-            wrong += [{"receipt": entry["id"], "problem": "only_in_ledger"} for entry in ledger.missing()]
+        try:
+            wrong += [{"receipt": str(pk), "problem": problem} for pk, problem in against_ledger(tenant_id)]
+        except LedgerError as error:
+            wrong.append({"receipt": "", "problem": str(error)})
         if options["deep"]:
-            wrong += [{"receipt": str(pk), "problem": f"found:{name}"} for pk, name in survivors(receipts)]
+            known = receipts.filter(pepper_version__in=peppers())
+            wrong += [{"receipt": str(pk), "problem": f"found:{name}"} for pk, name in survivors(known)]
         count = receipts.count()
         if options["json"]:
             self.stdout.write(json.dumps({"receipts": count, "problems": wrong}))
