@@ -213,6 +213,8 @@ def _start(call: Call, token: UUID | None) -> LiveRun:
             thread = store.create_thread(call.tenant_id, call.user_id, persona_id=draft.persona_id, leased=True)
             token = thread.lease_token
         if call.said is not None and not said:
+            if not store.renew_lease(call.tenant_id, thread.id, token):
+                raise LeaseLostError
             _ask_anew(thread, remembers=call.remembers)
         store.check_results(thread, said)
         turns = store.append_turns(thread, said, token=token, model=model) if said else []

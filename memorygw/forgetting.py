@@ -21,8 +21,8 @@ def delete_threads(
     if not learned:
         return store.delete(tenant_id, thread_ids, user_id=user_id)
     with transaction.atomic():
-        ids = store.list_thread_ids(tenant_id, user_id=user_id)
-        ids = ids if thread_ids == "all" else [pk for pk in ids if pk in set(thread_ids)]
+        # Behind the locks: what is being learned is learned before, or not at all.
+        ids = store.lock_threads(tenant_id, thread_ids, user_id=user_id)
         sources = memory.learned_from(tenant_id, user_id, ids)
         counts = store.delete(tenant_id, ids, user_id=user_id)
         memory.unlearn(tenant_id, user_id, sources)
@@ -41,5 +41,6 @@ def forget_turn(tenant_id: UUID, user_id: str, thread_id: UUID, turn_id: UUID, *
             raise TurnNotFoundError
         sources = memory.learned_from_turn(thread, turn) if learned else []
         store.redact_turn(thread, turn)
+        memory.reread(thread)
         component("WORKING_MEMORY_STORE").reread(thread, turn.seq)
         memory.unlearn(tenant_id, user_id, sources)

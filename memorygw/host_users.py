@@ -20,4 +20,5 @@ def forget_deleted(sender: Any, instance: Any, **_: Any) -> None:
     request.user = instance
     tenant, user_id = import_string(conf.IDENTITY)(request)
     forget = partial(gateway.forget_user, tenant, user_id, requested_by="user deleted", force=True)
-    transaction.on_commit(forget)
+    # Of several that are deleted together, one that fails is no reason to keep the others.
+    transaction.on_commit(forget, robust=True)

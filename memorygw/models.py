@@ -145,6 +145,7 @@ class VoiceBatch(models.Model):
     seq = models.PositiveIntegerField()
     # Half a character is no text for a database, so it is kept as JSON in ASCII.
     fragments = models.TextField(help_text="JSON: a list of role and text.")
+    learnable = models.BooleanField(default=True, help_text="False: said while memory was off, never learned from.")
     stored_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:

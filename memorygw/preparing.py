@@ -87,6 +87,7 @@ def offered_tools(
     """
     memory = [tool for tool in memory_tools(persona) if user_id != NOBODY or tool.replaces_injection]
     memory = memory if remembers else []
+    own = [tool for tool in own if remembers or not tool.replaces_injection]
     if 4 * _tokens([tool.schema for tool in memory], model) > ModelLimits.of(model).prompt_tokens:
         memory = []
     here = {tool.name: tool for tool in (*memory, *host_tools(), *own)}

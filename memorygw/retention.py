@@ -3,6 +3,7 @@
 ``MEMORYGW_RETENTION_DAYS`` is class → days, and under ``tenants`` the same for a tenant by its name.
 """
 
+import time
 from functools import lru_cache
 from typing import Any
 from uuid import UUID
@@ -22,7 +23,7 @@ _DAY_SECONDS = 24 * 3600
 def days_kept(tenant_id: UUID, kind: str) -> int | None:
     """Days that the tenant's rows of this class are kept; None: for ever. No query, but one for each tenant's name."""
     own = conf.RETENTION_DAYS.get("tenants")
-    of_tenant: dict[str, int] = own.get(_name_of(tenant_id), {}) if own else {}
+    of_tenant: dict[str, int] = own.get(_name_of(tenant_id, int(time.time() // 60)), {}) if own else {}
     return of_tenant.get(kind, conf.RETENTION_DAYS.get(kind))
 
 
@@ -54,5 +55,6 @@ def problem(policies: Any) -> str:
 
 
 @lru_cache(maxsize=10_000)
-def _name_of(tenant_id: UUID) -> str:
+def _name_of(tenant_id: UUID, _minute: int) -> str:
+    """Read once a minute: a tenant may get another name."""
     return str(Tenant.objects.values_list("name", flat=True).get(pk=tenant_id))

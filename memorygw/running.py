@@ -21,6 +21,7 @@ from memorygw.exceptions import (
     LeaseLostError,
     ModelFailedError,
     RunCancelledError,
+    RunNotFoundError,
     ThreadNotFoundError,
 )
 from memorygw.learning import queue_learning, teaches_facts
@@ -336,7 +337,10 @@ def place_of(run: Any) -> dict[str, Any]:
 
 def _is_cancelled(live: LiveRun) -> bool:
     caller = live.caller
-    run = component("THREAD_STORE").get_run(caller.tenant_id, live.run.id, user_id=caller.user_id)
+    try:
+        run = component("THREAD_STORE").get_run(caller.tenant_id, live.run.id, user_id=caller.user_id)
+    except RunNotFoundError:
+        return False
     return bool(run.status == "cancelled")
 
 

@@ -83,7 +83,7 @@ if not DATABASE_URL:
     DATABASE_URL = DEFAULT_DATABASE_URL
 DATABASES = {"default": _database(DATABASE_URL)}
 if DEBUG:
-    MEMORYGW_PEPPER = globals().get("MEMORYGW_PEPPER") or _kept_secret("pepper")
+    MEMORYGW_PEPPER = globals().get("MEMORYGW_PEPPER") or f"1:{_kept_secret('pepper')}"
 if DATABASE_URL == DEFAULT_DATABASE_URL:
     MEMORYGW_ERASURE_LEDGER = globals().get("MEMORYGW_ERASURE_LEDGER", str(DATA_DIR / "erasures"))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

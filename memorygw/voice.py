@@ -95,6 +95,7 @@ def add_fragments(
     tenant_id: UUID, user_id: str, session_id: UUID, fragments: Sequence[Fragment], *, batch_id: UUID | None = None
 ) -> UUID:
     """Store fragments in their order, behind those that came before. `VoiceSessionClosedError` when it is over."""
+    remembers = user_id == NOBODY or component("USER_MEMORY_STORE").remembers(tenant_id, user_id)
     with transaction.atomic():
         sessions = VoiceSession.objects.filter(tenant_id=tenant_id, user_id=user_id)
         session = sessions.select_for_update().filter(pk=session_id).first()
@@ -106,7 +107,11 @@ def add_fragments(
         session.heard_at = Now()
         session.save(update_fields=["batch_count", "heard_at"])
         batch = VoiceBatch.objects.create(
-            pk=batch_id or new_id(), session=session, seq=session.batch_count, fragments=json.dumps(fragments)
+            pk=batch_id or new_id(),
+            session=session,
+            seq=session.batch_count,
+            fragments=json.dumps(fragments),
+            learnable=remembers,
         )
     return batch.pk
 
@@ -123,7 +128,8 @@ def close_session(tenant_id: UUID, user_id: str, session_id: UUID) -> list[Messa
 def keep_house() -> None:
     """Close what was abandoned, so that it is learned from; drop what was closed a day ago and is done with."""
     _close(VoiceSession.objects.filter(heard_at__lte=after(-conf.VOICE_IDLE_SECONDS)))
-    VoiceSession.objects.filter(due_at__isnull=True, closed_at__lte=after(-_KEPT_SECONDS)).delete()
+    done = VoiceSession.objects.filter(closed_at__lte=after(-_KEPT_SECONDS))
+    (done.filter(due_at__isnull=True) if conf.EXTRACTION_ENABLED else done).delete()
 
 
 def _close(sessions: "QuerySet[VoiceSession]") -> int:
@@ -191,7 +197,7 @@ def _settle(pk: UUID, token: UUID) -> bool:
 
 def _transcript(session: VoiceSession, watermark: datetime | None) -> str:
     """What was said since the user cleared their facts; of a very long session the newest half of what fits a model."""
-    batches = session.batches.order_by("seq")
+    batches = session.batches.filter(learnable=True).order_by("seq")
     if watermark:
         batches = batches.filter(stored_at__gt=watermark)
     messages = consolidate(_fragments(batches))

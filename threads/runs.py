@@ -16,6 +16,7 @@ from memorygw.conf import conf
 from memorygw.database import after
 from memorygw.exceptions import LeaseLostError, RunNotFoundError, RunNotWaitingError, RunOverError, ThreadNotFoundError
 from memorygw.ids import new_id
+from memorygw.retention import kept
 from threads.models import Run, Thread, Turn
 
 _OVER = (Run.Status.COMPLETED, Run.Status.FAILED, Run.Status.CANCELLED)
@@ -55,7 +56,8 @@ class RunStore:
 
     def get_run(self, tenant_id: UUID, run_id: UUID, *, user_id: str) -> Run:
         owner = {"thread__tenant_id": tenant_id, "thread__user_id": user_id, "thread__deleted_at__isnull": True}
-        run = Run.objects.filter(pk=run_id, **owner).select_related("persona").first()
+        alive = kept(tenant_id, "threads", "thread__updated_at")
+        run = Run.objects.filter(alive, pk=run_id, **owner).select_related("persona").first()
         if run is None:
             raise RunNotFoundError
         return run
@@ -120,12 +122,16 @@ class RunStore:
         thread.status = Thread.Status.OPEN
 
     def reopen_run(self, thread: Thread, run: Run, *, token: UUID) -> bool:
-        """Run a failed run again under the lease ``token``; False when the conversation has gone on without it."""
+        """Run a failed run again under the lease ``token``; False when the conversation has gone on without it, or the
+        question was forgotten."""
         later = Turn.objects.filter(thread_id=thread.pk, seq__gt=run.first_seq)
         # What the run itself stores before its answer: calls and their results.
         others = later.filter(tool_calls__isnull=True, tool_call_id__isnull=True).exclude(status="interrupted")
-        return not others.exists() and self._move(
-            run, run.status, status=Run.Status.RUNNING, error="", lease_token=token, finished_at=None
+        question = Turn.objects.filter(thread_id=thread.pk, seq=run.first_seq).exclude(status="forgotten")
+        return (
+            not others.exists()
+            and question.exists()
+            and self._move(run, run.status, status=Run.Status.RUNNING, error="", lease_token=token, finished_at=None)
         )
 
     def cancel_run(self, tenant_id: UUID, run_id: UUID, *, user_id: str) -> Run:

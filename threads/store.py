@@ -78,6 +78,9 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
         thread = threads.filter(session_id=session_id).first()
         if thread is None:
             place = {"tenant_id": tenant_id, "user_id": user_id, "session_id": session_id}
+            # One that nobody sees any more has the name no longer.
+            hidden = Thread.objects.filter(**place).exclude(pk__in=threads.filter(session_id=session_id).values("pk"))
+            hidden.update(session_id=None)
             Thread.objects.get_or_create(**place, defaults={"persona_id": persona_id})
             thread = threads.get(session_id=session_id)
         if persona_id and thread.persona_id != persona_id:
@@ -106,6 +109,13 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
             ending_before=ending_before,
             missing=ThreadNotFoundError,
         )
+
+    def lock_threads(self, tenant_id: UUID, thread_ids: Sequence[UUID] | Literal["all"], *, user_id: str) -> list[UUID]:
+        """Those of the threads that are the user's, locked until the end of the caller's transaction, in the order of
+        their ids."""
+        threads = self._threads(tenant_id, user_id)
+        threads = threads if thread_ids == "all" else threads.filter(pk__in=thread_ids)
+        return list(threads.order_by("pk").select_for_update().values_list("pk", flat=True))
 
     def list_thread_ids(self, tenant_id: UUID, *, user_id: str | None = None) -> list[UUID]:
         """Every live thread of the user, or of the tenant; no paging (T53, T54)."""
@@ -289,8 +299,10 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
         was made of it goes. `ThreadBusyError` and its kin where a call is running."""
         if thread.status == Thread.Status.AWAITING_HUMAN or self.is_leased(thread):
             raise self._refusal(thread)
-        said = dict.fromkeys(("content", "tool_calls", "refusal", "client_view", "extras", "history"))
+        said = dict.fromkeys(("content", "tool_calls", "tool_call_id", "refusal", "client_view", "extras", "history"))
         Turn.objects.filter(pk=turn.pk).update(**said, metadata={}, status=Turn.Status.FORGOTTEN)
+        # What a client got instead of a later turn may repeat it.
+        Turn.objects.filter(thread_id=thread.pk, client_view__isnull=False).update(client_view=None)
         if thread.instructions_seq == turn.seq:
             older = Turn.objects.filter(thread_id=thread.pk, role__in=INSTRUCTION_ROLES, seq__lt=turn.seq)
             latest = older.exclude(status=Turn.Status.FORGOTTEN).order_by("-seq").values_list("seq", flat=True).first()

@@ -32,8 +32,11 @@ def note_answer(thread: ThreadLike) -> UUID | None:
 
 def forget_title(thread: ThreadLike, seq: int) -> None:
     """Have the title made anew that was made of the turn of this number; one that a person gave is theirs."""
-    states = TitleState.objects.filter(pk=thread.id, covered__gte=1)
-    if seq <= _TURNS_READ and states.update(covered=0, due_at=Now(), claim_token=None, claim_expires_at=None):
+    if seq > _TURNS_READ:
+        return
+    states, anew = TitleState.objects.filter(pk=thread.id), {"due_at": Now(), "claim_token": None, "covered": 0}
+    states.filter(claim_token__isnull=False).update(**anew, claim_expires_at=None)
+    if states.filter(covered__gte=1).update(**anew, claim_expires_at=None):
         Thread.objects.filter(pk=thread.id).update(title="")
 
 

@@ -203,7 +203,7 @@ class LearningStore:
         # It may have been deleted while the model was reading.
         thread.persona = fenced.persona
         lock_record(thread.tenant_id, thread.user_id)
-        answered = ExtractionState.objects.values_list("answered", flat=True).get(pk=state.pk)
+        answered = ExtractionState.objects.filter(pk=state.pk).values_list("answered", flat=True).first() or 0
         # The rest of a long thread is for the scanner's next pass: so much at a time, and no more (R85).
         due = self.is_extract_due(through, answered, every=_beat(thread.persona))
         result = {"covered": through, "due_at": Now() if due else None, "scanned_turns": None}

@@ -117,8 +117,10 @@ class FactQuerySet(models.QuerySet["Fact"]):
         return self.filter(status=Fact.Status.ACTIVE)
 
     def kept(self, tenant_id: UUID) -> "FactQuerySet":
-        """Those whose time is not over: what a reader gets. A writer sees all of them."""
-        return self.filter(kept(tenant_id, "facts"))
+        """Those whose time is not over: what a reader gets. A writer sees all of them. A persona's are nobody's, and
+        have no time."""
+        within = kept(tenant_id, "facts")
+        return self.filter(Q(scope=Fact.Scope.PERSONA) | within) if within else self.all()
 
     def shown(self) -> "FactQuerySet":
         """Without the columns that only searching needs."""

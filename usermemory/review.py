@@ -41,7 +41,7 @@ class ReviewStore:
     def list_pending(self, tenant_id: UUID | None) -> FactQuerySet:
         """Every waiting fact of the tenant, oldest first; of all tenants for None (R58–R60)."""
         pending = Fact.objects.pending().shown().in_order()
-        return pending if tenant_id is None else pending.filter(tenant_id=tenant_id)
+        return pending if tenant_id is None else pending.filter(tenant_id=tenant_id).kept(tenant_id)
 
     def current_value(self, fact: Fact) -> str | None:
         """What a waiting fact would change or delete; None: nothing, or it does not wait."""

@@ -14,8 +14,9 @@ from django.utils import timezone
 
 from memorygw.claims import wake
 from memorygw.conf import conf
-from memorygw.exceptions import ErasureRunningError, PersonaNotFoundError
+from memorygw.exceptions import ErasureRunningError, MemoryOffError, PersonaNotFoundError
 from memorygw.models import Persona
+from memorygw.retention import days_kept
 from memorygw.text import fold
 from usermemory.embedding import NO_VECTOR, note_change
 from usermemory.models import Fact, FactQuerySet, Owner, UserMemory, identity
@@ -58,10 +59,14 @@ def lock_known(tenant_id: UUID, owner: Owner) -> None:
         UserMemory.objects.select_for_update().filter(tenant_id=tenant_id, user_id=owner.person).first()
 
 
-def lock_owner(tenant_id: UUID, owner: Owner) -> None:
-    """Let one writer at a time at an owner's facts: the user's record, or the persona for what all its users share."""
+def lock_owner(tenant_id: UUID, owner: Owner, origin: str = Fact.Origin.MANUAL) -> None:
+    """Let one writer at a time at an owner's facts: the user's record, or the persona for what all its users share.
+
+    `MemoryOffError` for what no hand writes, where memory is off for the user.
+    """
     if owner.person:
-        lock_record(tenant_id, owner.person)
+        if not lock_record(tenant_id, owner.person).memory_enabled and origin != Fact.Origin.MANUAL:
+            raise MemoryOffError
     elif not Persona.objects.select_for_update(no_key=True).filter(tenant_id=tenant_id, pk=owner.owner_id).first():
         raise PersonaNotFoundError
 
@@ -92,6 +97,9 @@ def add_texts(tenant_id: UUID, owner: Owner, texts: Sequence[str], source: Sourc
     for text in texts:
         spelt.setdefault(identity("", text), text)
     active = Fact.objects.of(tenant_id, owner).active()
+    if days_kept(tenant_id, "facts"):
+        # Said again, it is new: what is hidden goes before it would be purged.
+        active.filter(identity__in=spelt).exclude(pk__in=active.kept(tenant_id).values("pk")).delete()
     known = set(active.filter(identity__in=spelt).values_list("identity", flat=True))
     new = [text for same, text in spelt.items() if same not in known][-conf.MAX_FACTS :]
     # One time for all, in the precision in which it is looked for: `added_with` finds them by it.

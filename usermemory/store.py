@@ -30,7 +30,7 @@ from usermemory.changes import APPLIED, PROPOSED, change
 from usermemory.embedding import recall_facts
 from usermemory.extraction import Operation
 from usermemory.learning import LearningStore
-from usermemory.models import EmbeddingState, Fact, FactQuerySet, Owner, UserMemory, is_shown_key
+from usermemory.models import EmbeddingState, ExtractionState, Fact, FactQuerySet, Owner, UserMemory, is_shown_key
 from usermemory.recall import Hit
 from usermemory.refusals import refusal
 from usermemory.review import ReviewStore
@@ -78,7 +78,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
 
     def get_memory(self, tenant_id: UUID, user_id: str, memory_id: UUID) -> Fact:
         """One of `list_memories`; what is not there or somebody else's: `MemoryNotFoundError`."""
-        fact = Fact.objects.personal_to(tenant_id, user_id).filter(pk=memory_id).first()
+        fact = Fact.objects.personal_to(tenant_id, user_id).kept(tenant_id).filter(pk=memory_id).first()
         if fact is None:
             raise MemoryNotFoundError
         return fact
@@ -129,7 +129,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
         """Set one fact of any owner. Raises `BlankFactError`, `FactTooLongError`, `FactRefusedError`."""
         key, value = checked(key, value)
         with transaction.atomic():
-            lock_owner(tenant_id, owner)
+            lock_owner(tenant_id, owner, source.origin)
             fact = write(tenant_id, owner, key, value, source)
             note_new_words(tenant_id, owner)
         return fact
@@ -151,7 +151,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
         """
         owner, texts = Owner.user(user_id), [checked_text(text) for text in texts if normalize_key(text)]
         with transaction.atomic():
-            lock_owner(tenant_id, owner)
+            lock_owner(tenant_id, owner, source.origin)
             facts = add_texts(tenant_id, owner, texts, source, first_id=first_id or new_id())
             note_new_words(tenant_id, owner)
             drop_stalest_texts(tenant_id, owner, most if facts else None)
@@ -171,7 +171,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
         if operation.op == "SET":
             fitting(operation.key, operation.value)
         with transaction.atomic():
-            lock_owner(tenant_id, owner)
+            lock_owner(tenant_id, owner, source.origin)
             outcome = change(tenant_id, owner, operation, source, review=review)
             if outcome in (APPLIED, PROPOSED):
                 note_new_words(tenant_id, owner)
@@ -250,6 +250,11 @@ class UserMemoryStore(ReviewStore, LearningStore):
             if fact.source_seq == turn.seq or (fact.source_seq is None and fold(fact.value) in said)
         ]
 
+    def reread(self, thread: ThreadLike) -> None:
+        """A turn of the thread is no more what it was: who is reading it loses the claim, and it is read anew."""
+        claimed = ExtractionState.objects.filter(pk=thread.id, claim_token__isnull=False)
+        claimed.update(claim_token=None, claim_expires_at=None, due_at=Now())
+
     def unlearn(self, tenant_id: UUID, user_id: str, fact_ids: Sequence[UUID]) -> None:
         """Take these facts away, in the caller's transaction."""
         lock_known(tenant_id, Owner.user(user_id))
@@ -264,7 +269,7 @@ class UserMemoryStore(ReviewStore, LearningStore):
         return rows.get(Fact._meta.label, 0)
 
     def _own(self, tenant_id: UUID, user_id: str, memory_id: UUID) -> Fact:
-        fact = Fact.objects.of_user(tenant_id, user_id).filter(pk=memory_id).first()
+        fact = Fact.objects.of_user(tenant_id, user_id).kept(tenant_id).filter(pk=memory_id).first()
         if fact is None:
             raise MemoryNotFoundError
         return fact

@@ -187,7 +187,7 @@ class WorkingMemory:
             if store.fence(thread.tenant_id, thread.id, thread.user_id) is None:
                 WorkingMemoryState.objects.settle(state.pk, token)
                 return
-            answered = WorkingMemoryState.objects.values_list("answered", flat=True).get(pk=state.pk)
+            answered = WorkingMemoryState.objects.filter(pk=state.pk).values_list("answered", flat=True).first() or 0
             WorkingMemoryState.objects.settle(
                 state.pk,
                 token,

@@ -100,7 +100,7 @@ class MemorygwStore(BaseStore):
     def _get(self, op: GetOp) -> Item | None:
         user, others = self._parted(op.namespace)
         wanted = normalize_key(self._fact_key(others, op.key))
-        facts = gateway.get_user_facts(self.tenant, user)
+        facts = gateway.get_user_facts(self.tenant, user) if gateway.user_memory_enabled(self.tenant, user) else []
         return next((self._item(user, fact) for fact in facts if normalize_key(fact.shown_key) == wanted), None)
 
     def _put(self, op: PutOp) -> None:
@@ -110,12 +110,14 @@ class MemorygwStore(BaseStore):
             gateway.remove_user_fact(self.tenant, user, key)
         elif op.ttl is not None:
             raise NotImplementedError("Facts have no time to live.")
-        else:
+        elif gateway.user_memory_enabled(self.tenant, user):
             gateway.upsert_user_fact(self.tenant, user, key, self._text(op.value))
 
     def _search(self, op: SearchOp) -> list[SearchItem]:
         """Best first; without a query the last changed first. Only of the user whom the prefix names."""
         user, _ = self._parted(op.namespace_prefix)
+        if not gateway.user_memory_enabled(self.tenant, user):
+            return []
         facts = gateway.get_user_facts(self.tenant, user)
         if op.query and op.query.strip():
             hits = gateway.search_memories(self.tenant, user, op.query, limit=len(facts))

@@ -94,6 +94,9 @@ def without_stray_results(drafts: Iterable[TurnDraft], stored: Iterable[TurnLike
 
 
 def to_items(turn: Any) -> list[TResponseInputItem]:
+    """None of a turn that was forgotten."""
+    if getattr(turn, "status", "") == "forgotten":
+        return []
     item = _kept_item(turn)
     return [item] if item else cast("list[TResponseInputItem]", list(_other_items(turn)))
 

@@ -93,10 +93,9 @@ def get_memory_sources(tenant: TenantLike, user_id: UserLike, memory_id: UUID | 
     """Where a memory comes from, and for one that waits the value it would change: ``sources``, ``current_value``."""
     store, tenant_pk, user = component("USER_MEMORY_STORE"), tenant_id(tenant), external_user_id(user_id)
     memory = store.get_memory(tenant_pk, user, _memory_id(memory_id))
-    turns = []
-    if memory.source_thread_id and memory.source_seq:
-        seq = memory.source_seq
-        turns = component("THREAD_STORE").get_turns_between(tenant_pk, memory.source_thread_id, seq - 1, seq)
+    turns, threads = [], component("THREAD_STORE")
+    if memory.source_seq and (thread := threads.find_thread(tenant_pk, memory.source_thread_id, user_id=user)):
+        turns = threads.get_turns_between(tenant_pk, thread.id, memory.source_seq - 1, memory.source_seq)
     return {"sources": turns, "thread_id": memory.source_thread_id, "current_value": store.current_value(memory)}
 
 

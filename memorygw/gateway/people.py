@@ -27,13 +27,18 @@ def get_user_facts(tenant: TenantLike, user_id: UserLike) -> list[Any]:
 
 
 def get_facts_text(tenant: TenantLike, user_id: UserLike) -> str:
-    """The block of facts as a prompt gets it; empty when there are none."""
-    return facts_block(get_user_facts(tenant, user_id)).text
+    """The block of facts as a prompt gets it; empty when there are none, or memory is off for the user."""
+    return facts_block(_told(tenant, user_id)).text
 
 
 def get_facts_list(tenant: TenantLike, user_id: UserLike) -> str:
     """The same as a heading and one hyphen line per fact, for the prompt of a caller's own (A51–A53)."""
-    return facts_list(get_user_facts(tenant, user_id))
+    return facts_list(_told(tenant, user_id))
+
+
+def _told(tenant: TenantLike, user_id: UserLike) -> list[Any]:
+    is_on = component("USER_MEMORY_STORE").remembers(tenant_id(tenant), external_user_id(user_id))
+    return get_user_facts(tenant, user_id) if is_on else []
 
 
 def learn_from_messages(

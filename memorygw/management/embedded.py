@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from celery import current_app
 from celery.worker import WorkController
-from django.db import DatabaseError, close_old_connections
+from django.db import close_old_connections
 
 from memorygw.conf import conf
 from memorygw.sweep import keep_house, wake_due, wake_scanned
@@ -57,7 +57,8 @@ class EmbeddedWorker:
                     next_scan = time.monotonic() + conf.SCAN_EVERY_SECONDS
                     wake_scanned()
                 wake_due()
-            except DatabaseError as error:
-                logger.warning("The sweep could not read the database: %s", type(error).__name__)
+            except Exception as error:
+                # The next pass may fare better; without its timer nothing is found any more.
+                logger.warning("The sweep failed: %s", type(error).__name__)
             finally:
                 close_old_connections()
