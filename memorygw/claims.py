@@ -11,17 +11,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Self
+from contextvars import copy_context
+from typing import Any, ClassVar, Self
 from uuid import UUID, uuid4
 
 from celery import Task, current_app, shared_task
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import Count, DurationField, ExpressionWrapper, F, Max, Q
 from django.db.models.functions import Now
 from kombu.exceptions import KombuError
 
 from memorygw.conf import conf
 from memorygw.database import after
+from memorygw.metrics import ENQUEUE_FAILED, JOB_ATTEMPTS
 
 logger = logging.getLogger(__name__)
 
@@ -90,21 +92,40 @@ class LateWorkQuerySet(models.QuerySet[Any]):
         done = self.filter(pk=pk, claim_token=token).update(
             **{"due_at": None, **result}, claim_token=None, claim_expires_at=None, attempts=0, last_error=""
         )
+        JOB_ATTEMPTS.labels(self.model.kind, "done" if done else "lost").inc()
         return bool(done)
 
     def fail(self, pk: UUID, token: UUID, code: str) -> None:
         """Keep the error's code and try again later, more rarely each time; after `MAX_ATTEMPTS` wait for an answer."""
         attempts = self.filter(pk=pk).values_list("attempts", flat=True).first() or 1
+        again = attempts < MAX_ATTEMPTS
         self.filter(pk=pk, claim_token=token).update(
-            due_at=after(_delay_seconds(attempts)) if attempts < MAX_ATTEMPTS else None,
+            due_at=after(_delay_seconds(attempts)) if again else None,
             claim_token=None,
             claim_expires_at=None,
             last_error=code,
         )
+        JOB_ATTEMPTS.labels(self.model.kind, "failed" if again else "given_up").inc()
+
+    def backlog(self) -> dict[str, float]:
+        """How many rows are ``pending`` (due), ``running`` and ``waiting`` for their time, and for how many seconds the
+        oldest pending one has been due. Read through the index of what is due."""
+        running, due = Q(claim_expires_at__gt=Now()), Q(due_at__lte=Now())
+        age = ExpressionWrapper(Now() - F("due_at"), output_field=DurationField())
+        numbers = self.filter(due_at__isnull=False).aggregate(
+            pending=Count("pk", filter=due & ~running),
+            running=Count("pk", filter=running),
+            waiting=Count("pk", filter=~due & ~running),
+            oldest=Max(age, filter=due & ~running),
+        )
+        oldest = numbers.pop("oldest")
+        return {**numbers, "oldest_seconds": oldest.total_seconds() if oldest else 0.0}
 
 
 class LateWork(models.Model):
-    """The state of one learner for one subject."""
+    """The state of one learner for one subject. ``kind`` names the learner where work is counted."""
+
+    kind: ClassVar[str]
 
     covered = models.PositiveIntegerField(default=0, help_text="Turns up to this one have been learned from.")
     answered = models.PositiveIntegerField(default=0, help_text="Turns of the thread at its last answer.")
@@ -165,7 +186,7 @@ class _Publisher:
         if current_app.conf.broker_url:
             # A process that is shutting down takes no more; the row is found by the sweep.
             with suppress(RuntimeError):
-                self._executor.submit(self.send, task, pk)
+                self._executor.submit(copy_context().run, self.send, task, pk)
 
     def send(self, task: "Task[..., Any]", pk: UUID) -> None:
         if not current_app.conf.broker_url or time.monotonic() < self._silent_until:
@@ -174,6 +195,7 @@ class _Publisher:
             task.apply_async((str(pk),), retry=False)
         except (KombuError, OSError) as error:
             self._silent_until = time.monotonic() + _BROKER_PAUSE_SECONDS
+            ENQUEUE_FAILED.inc()
             logger.warning("No wake-up sent, the sweep will find the work: %s", type(error).__name__)
 
 

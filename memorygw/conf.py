@@ -59,6 +59,7 @@ Limit = Annotated[int, Range(1, zero=True)]
 Path = Annotated[str, "dotted path"]
 Triggers = Literal["turns", "scanner", "turns,scanner"]
 Evidence = Literal["optional", "required"]
+LogFormat = Literal["plain", "json"]
 Strategy = Literal["SUMMARY_BUFFER", "SLIDING_WINDOW"]
 ReviewPolicy = Literal["never", "scanner", "always_extracted", "all_model_writes"]
 
@@ -153,6 +154,7 @@ class Conf:
     BROKER_URL: str = ""
     DB_POOL_SIZE: Positive = 10
     HTTPS: bool = False
+    LOG_FORMAT: LogFormat = "plain"
 
     def __getattribute__(self, name: str) -> Any:
         default = super().__getattribute__(name)

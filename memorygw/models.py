@@ -113,6 +113,7 @@ class Persona(models.Model):
 class VoiceSession(LateWork):
     """One spoken conversation, kept until it has been learned from and for a day more. Due: once, when it is closed."""
 
+    kind = "voice"
     # These count turns, and there are none here.
     covered = answered = None  # type: ignore[assignment]
 

@@ -28,6 +28,7 @@ from memorygw.learning import queue_learning, teaches_facts
 from memorygw.live import Answer, Event, Events, LiveRun, ToolEvent
 from memorygw.llm.base import Completion, CompletionRequest, Message
 from memorygw.llm.calls import call_model, stream_model
+from memorygw.metrics import LEASE_LOST
 from memorygw.models import ModelCall
 from memorygw.preparing import ContextQuery, read_context
 from threads.turns import TurnDraft, turn_tokens
@@ -53,8 +54,10 @@ def run_events(live: LiveRun) -> Events:
         answer = yield from _steps(live)
     except BaseException as error:
         _close(live, error)
-        if isinstance(error, LeaseLostError) and _is_cancelled(live):
-            raise RunCancelledError(run_id=live.run.id) from None
+        if isinstance(error, LeaseLostError):
+            if _is_cancelled(live):
+                raise RunCancelledError(run_id=live.run.id) from None
+            LEASE_LOST.inc()
         raise
     if answer.answer is None:
         pending = live.run.pending

@@ -146,7 +146,7 @@ HTTPS = globals().get("MEMORYGW_HTTPS", False)
 SECURE_SSL_REDIRECT = SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS
 SECURE_HSTS_SECONDS = 31_536_000 if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = HTTPS
-SECURE_REDIRECT_EXEMPT = ["^livez$", "^readyz$"]
+SECURE_REDIRECT_EXEMPT = ["^livez$", "^readyz$", "^metrics$"]
 
 # The offline model answers only where nothing is configured and only in development: never in place of a failing model.
 if DEBUG and not any(env.str(name, "") for name in conf.MODEL_VARIABLES):
@@ -170,6 +170,8 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_SOFT_SHUTDOWN_TIMEOUT = 30
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+# A worker's lines are those of LOGGING.
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 if CELERY_BROKER_URL and CELERY_BROKER_URL.startswith("redis"):
     # A dead or silent Redis must cost a request little; a task lost with its worker comes back within a minute or so.
     CELERY_BROKER_TRANSPORT_OPTIONS = {
@@ -196,14 +198,28 @@ SPECTACULAR_SETTINGS = {
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "{asctime} {levelname} {name}: {message}", "style": "{"}},
+    "formatters": {
+        "plain": {
+            "()": "memorygw.logs.Lines",
+            "fmt": "{asctime} {levelname} {name} {request_id}: {message}",
+            "style": "{",
+        },
+        "json": {"()": "memorygw.logs.JSONLines"},
+    },
     "filters": {"without_path": {"()": "memorygw.logs.WithoutPath"}},
-    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "handlers": {
+        "console": {
+            "class": "logging.StreamHandler",
+            # A name that there is not is reported by the system check.
+            "formatter": "json" if globals().get("MEMORYGW_LOG_FORMAT") == "json" else "plain",
+        }
+    },
     "root": {"handlers": ["console"], "level": "WARNING"},
     "loggers": {
         **{name: {"level": "INFO"} for name in ("memorygw", "threads", "usermemory", "workingmemory")},
         "django": {"handlers": ["console"], "level": "WARNING", "propagate": False},
         # A refused request is the client's affair.
         "django.request": {"level": "ERROR", "filters": ["without_path"]},
+        "waitress": {"filters": ["without_path"]},
     },
 }

@@ -13,7 +13,9 @@ from types import ModuleType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import pytest
+from django.test import Client
 from django.urls import URLPattern
+from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from memorygw.api import urls
@@ -22,6 +24,7 @@ from memorygw.conf import MODEL_VARIABLES, Conf, Range, Rate, kinds, plain_type
 from memorygw.conf import Path as DottedPath
 from memorygw.exceptions import ExtractionError, MemorygwError
 from memorygw.testing import ScriptedModelServer
+from tests.conftest import Api, learn
 from threads.store import ThreadStore
 from usermemory.store import UserMemoryStore
 from workingmemory.memory import WorkingMemory
@@ -78,7 +81,10 @@ def spelt(default: Any) -> str:
 
 
 def test_every_other_variable_that_is_read_is_documented() -> None:
-    read = set(re.findall(r'\benv\.\w+\(\s*"([A-Z_]+)"', page("memorygw/settings.py"))) | {"OPENAI_API_KEY"}
+    read = set(re.findall(r'\benv\.\w+\(\s*"([A-Z_]+)"', page("memorygw/settings.py"))) | {
+        "OPENAI_API_KEY",
+        "PROMETHEUS_MULTIPROC_DIR",
+    }
     other = page("docs/reference/settings.md").partition("## Other variables")[2]
     assert read == set(re.findall(r"^\| `([A-Z_]+)` \|", other, re.MULTILINE))
 
@@ -117,6 +123,19 @@ def test_every_method_of_a_replaceable_store_is_documented(store: type) -> None:
     text = page("docs/how-to/host-project.md").partition(f"Shipped: `{store.__module__}.{store.__name__}`")[2]
     documented = re.findall(r"^\| `(\w+)\(", text.partition("###")[0], re.MULTILINE)
     assert sorted(documented) == sorted(name for name in dir(store) if not name.startswith("_"))
+
+
+@pytest.mark.django_db
+def test_every_metric_is_documented_with_its_labels(client: Client, api: Api, model: ScriptedModelServer) -> None:
+    api.ask()
+    learn()
+    documented = {cells[0]: set(re.findall(r"`(\w+)`", cells[1])) for cells in rows("docs/how-to/production.md", 3)}
+    told: dict[str, set[str]] = {}
+    for family in text_string_to_metric_families(client.get("/metrics").content.decode()):
+        if not family.name.endswith("_created"):
+            labels = {label for sample in family.samples for label in sample.labels if label != "le"}
+            told[f"`{family.name}{'_total' if family.type == 'counter' else ''}`"] = labels
+    assert documented == told
 
 
 def test_every_command_is_documented() -> None:

@@ -148,6 +148,8 @@ class Turn(models.Model):
 class TitleState(LateWork):
     """Whether a thread without a title has been given one."""
 
+    kind = "title"
+
     thread = models.OneToOneField(Thread, models.CASCADE, primary_key=True, related_name="+")
 
     class Meta(LateWork.Meta):

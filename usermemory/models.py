@@ -270,6 +270,8 @@ def identity(key: str, value: str = "") -> str:
 class ExtractionState(LateWork):
     """How far a thread has been read for facts. One marker per thread, so each turn is read once (K18)."""
 
+    kind = "extraction"
+
     thread = models.OneToOneField("memorygw_threads.Thread", models.CASCADE, primary_key=True, related_name="+")
     scanned_turns = models.PositiveIntegerField(
         null=True, blank=True, help_text="Turns at which the scanner found it due; a later answer overrules that."
@@ -293,6 +295,7 @@ class ExtractionState(LateWork):
 class EmbeddingState(LateWork):
     """Whether facts of an owner wait for their vectors. One row per owner: the facts say themselves which of them."""
 
+    kind = "embedding"
     # These count turns, and no thread is read here.
     covered = answered = None  # type: ignore[assignment]
 

@@ -10,6 +10,8 @@ from memorygw.claims import LateWork
 class WorkingMemoryState(LateWork):
     """Summary and facts of one conversation, and how many turns they cover (`turn_count` to the outside)."""
 
+    kind = "notes"
+
     thread = models.OneToOneField("memorygw_threads.Thread", models.CASCADE, primary_key=True, related_name="+")
     summary = models.TextField(blank=True, default="")
     facts: "models.JSONField[Any, Any]" = models.JSONField(default=list, blank=True)

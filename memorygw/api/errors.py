@@ -12,6 +12,7 @@ from rest_framework import exceptions
 from rest_framework.response import Response
 
 from memorygw.exceptions import MemorygwError
+from memorygw.logs import REQUEST_ID
 
 logger = logging.getLogger(__name__)
 
@@ -104,4 +105,5 @@ def not_found(request: HttpRequest, exception: Exception) -> JsonResponse:
 
 
 def server_error(request: HttpRequest) -> JsonResponse:
-    return JsonResponse(envelope("internal", "Something went wrong."), status=500)
+    headers = {"X-Request-ID": request_id} if (request_id := request.META.get(REQUEST_ID)) else {}
+    return JsonResponse(envelope("internal", "Something went wrong."), status=500, headers=headers)

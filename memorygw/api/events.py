@@ -1,7 +1,7 @@
 """A run as server-sent events (K17): the HTML standard's ``event:`` and ``data:`` lines, data being JSON."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import closing
 from itertools import chain
 from typing import Any
@@ -12,6 +12,7 @@ from rest_framework.renderers import JSONRenderer
 
 from memorygw.exceptions import MemorygwError
 from memorygw.gateway import Answer, Event, Events
+from memorygw.logs import carried
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,9 @@ def event_stream(
     first = [next(events)]
     while begins_with and first[-1].kind not in begins_with:
         first.append(next(events))
-    response = StreamingHttpResponse(_lines(first, events, render, failed, end), content_type="text/event-stream")
+    response = StreamingHttpResponse(
+        carried(_lines(first, events, render, failed, end)), content_type="text/event-stream"
+    )
     response["Cache-Control"] = "no-cache"
     # Proxies of the nginx kind would wait for the end.
     response["X-Accel-Buffering"] = "no"
@@ -63,7 +66,7 @@ def _lines(
     render: Rendering,
     failed: Callable[[Any], Iterator[bytes]],
     end: bytes,
-) -> Iterator[bytes]:
+) -> Generator[bytes, None, None]:
     with closing(events):
         try:
             for event in chain(first, events):

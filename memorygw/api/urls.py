@@ -6,11 +6,12 @@ from django.db import transaction
 from django.http import HttpResponseBase
 from django.urls import include, path
 
-from memorygw.api import errors, health, schema
+from memorygw.api import errors, health, metrics, schema
 from memorygw.api.asking import AskViewSet
 from memorygw.api.chat import ChatViewSet
 from memorygw.api.facts import FactViewSet
 from memorygw.api.memories import MemoryViewSet, ReviewViewSet
+from memorygw.api.observing import observed
 from memorygw.api.personas import PersonaFactViewSet, PersonaViewSet, TenantViewSet
 from memorygw.api.rights import OwnMemoryViewSet, RightsViewSet
 from memorygw.api.threads import ThreadViewSet
@@ -24,7 +25,7 @@ app_name = "memorygw"
 
 def view(viewset: type[GatewayViewSet], **actions: str) -> Callable[..., HttpResponseBase]:
     """HTTP methods → actions. Never inside a host's ATOMIC_REQUESTS: a model call must not hold a transaction open."""
-    return transaction.non_atomic_requests(viewset.as_view(dict(actions)))
+    return transaction.non_atomic_requests(observed(viewset.as_view(dict(actions))))
 
 
 api = [
@@ -85,8 +86,9 @@ openai = [
 urlpatterns = [
     path("api/v1/", include(api)),
     path("v1/", include(openai)),
-    path("v1/<path:unknown>", errors.unknown_path),
-    path("api/v1/<path:unknown>", errors.unknown_path),
+    path("v1/<path:unknown>", observed(errors.unknown_path)),
+    path("api/v1/<path:unknown>", observed(errors.unknown_path)),
     path("livez", health.livez, name="livez"),
     path("readyz", health.readyz, name="readyz"),
+    path("metrics", metrics.metrics, name="metrics"),
 ]

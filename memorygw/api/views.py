@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import regex
 from drf_spectacular.openapi import AutoSchema
@@ -29,7 +29,6 @@ from memorygw.api.throttling import KeyThrottle, UserThrottle
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_REQUEST_ID = regex.compile(r"[A-Za-z0-9._-]{8,128}")
 _NUMBER = regex.compile(r"[0-9]{1,9}")
 
 
@@ -58,11 +57,6 @@ class GatewayViewSet(ViewSet):
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         check_query(request.META)
         super().initial(request, *args, **kwargs)
-
-    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
-        given = request.META.get("HTTP_X_REQUEST_ID", "")
-        response["X-Request-ID"] = given if _REQUEST_ID.fullmatch(given) else uuid4().hex
-        return super().finalize_response(request, response, *args, **kwargs)
 
     def get_exception_handler(self) -> Callable[..., Response | None]:
         return handle

@@ -14,6 +14,7 @@ from memorygw.database import release_connection
 from memorygw.exceptions import ModelFailedError, ModelUnavailableError, UsageRefusedError
 from memorygw.llm.base import MAX_CALL_ID_CHARS, Completion, CompletionRequest, LLMClient, Piece, Pieces
 from memorygw.llm.breaker import guarded
+from memorygw.metrics import model_called
 from memorygw.models import ModelCall
 from memorygw.text import clean, cleaned
 
@@ -82,7 +83,8 @@ def recorded(call: ModelCall) -> Iterator[None]:
         with guarded(_server_of(call), call.model):
             yield
         call.outcome = ModelCall.OK
-    except ModelUnavailableError:
+    except ModelUnavailableError as error:
+        model_called(call.kind, error.reason)
         raise
     except ModelFailedError as error:
         call.outcome = error.reason
@@ -91,8 +93,10 @@ def recorded(call: ModelCall) -> Iterator[None]:
         call.outcome = "given_up"
         raise
     finally:
-        call.latency_ms = int((time.monotonic() - started) * 1000)
+        seconds = time.monotonic() - started
+        call.latency_ms = int(seconds * 1000)
         if call.outcome:
+            model_called(call.kind, call.outcome, seconds)
             call.save(force_insert=True)
 
 

@@ -24,7 +24,15 @@ RESTRICTED = {
     IsAdminKey: ("/users/", "/personas", "/tenant", "/erasures"),
     IsReviewer: ("/admin/",),
 }
-OPEN_TO_ALL = {f"{PREFIX}/schema", f"{PREFIX}/docs", f"{PREFIX}/{{unknown}}", "/v1/{unknown}", "/livez", "/readyz"}
+OPEN_TO_ALL = {
+    f"{PREFIX}/schema",
+    f"{PREFIX}/docs",
+    f"{PREFIX}/{{unknown}}",
+    "/v1/{unknown}",
+    "/livez",
+    "/readyz",
+    "/metrics",
+}
 FORBIDDEN = {"error": {"code": "forbidden", "message": "The credential may not do this."}}
 NOT_ALLOWED = {"code": "method_not_allowed", "message": "The method is not allowed here."}
 
