@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from threading import RLock
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from django.conf import settings
@@ -210,13 +211,17 @@ def _parse_bool(text: str) -> bool:
 
 
 _components: dict[str, Any] = {}
+_making = RLock()
 
 
 def component(name: str) -> Any:
     """The object behind a replaceable part, as in ``component("LLM_CLIENT")``; made anew when settings change."""
     if name not in _components:
-        options: dict[str, Any] = conf.LLM_OPTIONS if name == "LLM_CLIENT" else {}
-        _components[name] = import_string(getattr(conf, name))(**options)
+        # Of two threads that both made one, nobody would close the one that is lost.
+        with _making:
+            if name not in _components:
+                options: dict[str, Any] = conf.LLM_OPTIONS if name == "LLM_CLIENT" else {}
+                _components[name] = import_string(getattr(conf, name))(**options)
     return _components[name]
 
 
