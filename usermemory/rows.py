@@ -44,10 +44,9 @@ def lock_record(tenant_id: UUID, user_id: str, *, erasing: bool = False) -> User
     if not user_id:
         raise ValueError("A user is required.")
     records = UserMemory.objects.select_for_update().filter(tenant_id=tenant_id, user_id=user_id)
-    record = records.first()
-    if record is None:
+    # An erasure may take away what somebody else has just made.
+    while (record := records.first()) is None:
         UserMemory.objects.get_or_create(tenant_id=tenant_id, user_id=user_id)
-        record = records.get()
     if record.erasing_at and not erasing:
         raise ErasureRunningError
     return record
