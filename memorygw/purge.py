@@ -61,6 +61,9 @@ class Purge:
     def is_over(self) -> bool:
         return not self._steps
 
+    def stop(self) -> None:
+        self._steps.clear()
+
     def batch(self, limit: int) -> "Counter[str]":
         """Take at most so many rows away, in the caller's transaction, of as many tables as these are in: how many of
         each."""

@@ -66,6 +66,27 @@ def test_eight_at_once_leave_neither_a_record_nor_a_broken_seal(tenant: Tenant) 
         assert list(receipts.problems()) == []
 
 
+def test_who_is_slow_does_not_erase_a_person_who_came_back(
+    turin: Thread, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two that erase one person, the second stands still before its first row, until the person is back."""
+    real, stood = erasure._batch, []
+
+    def batch(receipt: ErasureReceipt, way: Any) -> int:
+        if not stood:
+            stood.append(True)
+            with ThreadPoolExecutor(1) as pool:
+                background(pool, gateway.forget_user, tenant, "ada").result()
+            gateway.upsert_user_fact(tenant, "ada", "home", "Rome")
+        return real(receipt, way)
+
+    monkeypatch.setattr(erasure, "_batch", batch)
+    gateway.forget_user(tenant, "ada")
+    assert [fact.value for fact in gateway.get_user_facts(tenant, "ada")] == ["Rome"]
+    assert UserMemory.objects.get().erasing_at is None
+    assert ErasureReceipt.objects.count() == 1
+
+
 def test_the_other_mode_is_refused_while_one_is_under_way(tenant: Tenant, settings: Settings) -> None:
     settings.MEMORYGW_ERASERS = ["tests.erasure.test_meanwhile.Broken"]
     with pytest.raises(OSError, match="down"):
