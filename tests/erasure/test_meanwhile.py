@@ -70,7 +70,8 @@ def test_who_is_slow_does_not_erase_a_person_who_came_back(
     turin: Thread, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of two that erase one person, the second stands still before its first row, until the person is back."""
-    real, stood = erasure._batch, []
+    real = erasure._batch
+    stood: list[bool] = []
 
     def batch(receipt: ErasureReceipt, way: Any) -> int:
         if not stood:
