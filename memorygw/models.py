@@ -26,6 +26,9 @@ class Tenant(models.Model):
     )
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
+    class Meta:
+        permissions = [("read_content", "Can read what people said and what is known about them")]
+
     def __str__(self) -> str:
         return self.name
 
@@ -55,6 +58,10 @@ class ApiKey(models.Model):
     last_used_at = models.DateTimeField(null=True, blank=True, editable=False)
 
     objects = ApiKeyQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = "API key"
+        permissions = [("revoke_apikey", "Can revoke API key")]
 
     def __str__(self) -> str:
         return f"mgw_{self.prefix}…"

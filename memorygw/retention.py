@@ -4,7 +4,8 @@
 """
 
 import time
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import Any
 from uuid import UUID
 
@@ -31,6 +32,17 @@ def kept(tenant_id: UUID, kind: str, column: str = "updated_at") -> Q:
     """The rows whose time is not over."""
     days = days_kept(tenant_id, kind)
     return Q() if days is None else Q(**{f"{column}__gt": after(-days * _DAY_SECONDS)})
+
+
+def kept_of_all(kind: str) -> Q:
+    """The same for the rows of all tenants; a query for those that have days of their own."""
+    days = conf.RETENTION_DAYS.get(kind)
+    within = Q() if days is None else Q(updated_at__gt=after(-days * _DAY_SECONDS))
+    names = conf.RETENTION_DAYS.get("tenants", {})
+    own = list(Tenant.objects.filter(name__in=names).values_list("pk", flat=True)) if names else []
+    if not own:
+        return within
+    return reduce(or_, (Q(kept(pk, kind), tenant_id=pk) for pk in own), Q(~Q(tenant_id__in=own), within))
 
 
 def policy(tenant_id: UUID) -> dict[str, int]:

@@ -195,8 +195,8 @@ def test_the_host_runs_what_is_in_its_environment(host: Host) -> None:
 
 def test_every_module_imports_with_what_the_wheel_requires(host: Host) -> None:
     standalone = {f"memorygw.{name}" for name in ("settings", "urls", "celery", "wsgi", "asgi")}
-    # They are for those who have the packages that they adapt to.
-    extras = ("memorygw.adapters.",)
+    # They are for those who have the packages that they adapt to, or Django's admin.
+    extras = ("memorygw.adapters.", "memorygw.admin.")
     code = f"""
 import importlib, pkgutil
 modules = [

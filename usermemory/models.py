@@ -196,6 +196,7 @@ class Fact(models.Model):
     objects = FactQuerySet.as_manager()
 
     class Meta:
+        permissions = [("review_fact", "Can approve and reject facts")]
         constraints = [
             models.UniqueConstraint(
                 fields=["tenant", "scope", "owner_id", "user_id", "identity"],

@@ -4,7 +4,14 @@ Every function takes the tenant (the object, its id or its name) and, where a pe
 id: text or an integer, 1–255 characters. Somebody else's row is never told apart from one that does not exist.
 """
 
-from memorygw.gateway.access import MAX_TOKEN_SECONDS, UserToken, create_api_key, create_user_token, user_of_token
+from memorygw.gateway.access import (
+    MAX_TOKEN_SECONDS,
+    UserToken,
+    create_api_key,
+    create_user_token,
+    revoke_api_key,
+    user_of_token,
+)
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, tenant_id
 from memorygw.gateway.asking import (
     answer_again,
@@ -47,6 +54,7 @@ from memorygw.gateway.memories import (
     approve_memory,
     change_memory,
     count_memories,
+    decide_memory,
     delete_memory,
     get_memory_sources,
     list_memories,
@@ -150,6 +158,7 @@ __all__ = [
     "create_persona",
     "create_thread",
     "create_user_token",
+    "decide_memory",
     "delete_memory",
     "delete_persona",
     "delete_threads",
@@ -192,6 +201,7 @@ __all__ = [
     "remove_user_fact",
     "rename_thread",
     "reset_thread_memory",
+    "revoke_api_key",
     "save_persona",
     "search_memories",
     "set_persona_fact",

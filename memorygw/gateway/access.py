@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from memorygw import keys, user_tokens
@@ -25,15 +26,30 @@ class UserToken:
     expires_at: datetime
 
 
-def create_api_key(tenant: str, *, role: str, name: str) -> tuple[ApiKey, str]:
+def create_api_key(tenant: str, *, role: str, name: str, expires_at: datetime | None = None) -> tuple[ApiKey, str]:
     """A new key of the tenant (made when missing), and its text: the only time it is seen."""
     for field, value in {"tenant": tenant, "name": name}.items():
         if not value.strip() or len(value) > MAX_NAME_CHARS or not is_storable(value):
             raise InvalidError(fields={field: [f"1 to {MAX_NAME_CHARS} characters."]})
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidError(fields={"expires_at": ["Later than now, or empty."]})
     owner, _ = Tenant.objects.get_or_create(name=tenant)
     key = keys.new_key()
-    row = ApiKey.objects.create(tenant=owner, role=ApiKey.Role(role), name=name, prefix=key.prefix, digest=key.digest)
+    row = ApiKey.objects.create(
+        tenant=owner,
+        role=ApiKey.Role(role),
+        name=name,
+        prefix=key.prefix,
+        digest=key.digest,
+        expires_at=expires_at,
+    )
     return row, key.text
+
+
+def revoke_api_key(tenant: TenantLike, key_id: UUID) -> bool:
+    """Nothing is opened with the key from now on, for good; False when there is none, or none any more."""
+    keys_of_tenant = ApiKey.objects.filter(tenant_id=tenant_id(tenant), pk=key_id, revoked_at__isnull=True)
+    return bool(keys_of_tenant.update(revoked_at=Now()))
 
 
 def create_user_token(

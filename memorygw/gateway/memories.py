@@ -5,7 +5,13 @@ from typing import Any
 from uuid import UUID
 
 from memorygw.conf import component, conf
-from memorygw.exceptions import ForbiddenError, InvalidError, MemoryNotFoundError, PersonaNotFoundError
+from memorygw.exceptions import (
+    ForbiddenError,
+    InvalidError,
+    MemoryNotFoundError,
+    NotPendingError,
+    PersonaNotFoundError,
+)
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, refuse_unstorable, tenant_id, uuid_of
 from memorygw.gateway.personas import get_persona
 from memorygw.text import fold
@@ -112,6 +118,18 @@ def approve_memories(tenant: TenantLike | None, memory_ids: Sequence[UUID]) -> i
 
 def reject_memories(tenant: TenantLike | None, memory_ids: Sequence[UUID]) -> int:
     return int(component("USER_MEMORY_STORE").reject_many(_tenant_or_all(tenant), memory_ids))
+
+
+def decide_memory(tenant: TenantLike, memory_id: UUID | str, *, approve: bool, content_hash: str = "") -> Any:
+    """A reviewer's yes or no to one that waits in the tenant, whoever it is about, as `approve_memory`.
+
+    Raises `NotPendingError`, also when there is none, `ContentChangedError`, `ErasureRunningError`.
+    """
+    store = component("USER_MEMORY_STORE")
+    waiting = store.list_pending(tenant_id(tenant)).filter(pk=_memory_id(memory_id)).first()
+    if waiting is None:
+        raise NotPendingError
+    return (store.approve if approve else store.reject)(waiting, content_hash=content_hash)
 
 
 def _to_review(tenant: TenantLike, user_id: UserLike, memory_id: UUID | str) -> Any:
