@@ -192,6 +192,7 @@ class World(Speaking):
     def pass_time(self) -> None:
         past = timezone.now() - timedelta(minutes=2)
         UserMemory.objects.filter(erasing_at__isnull=False).update(erasing_at=past)
+        ErasureReceipt.objects.filter(status="running").update(touched_at=past)
         Thread.objects.filter(lease_expires_at__isnull=False).update(lease_expires_at=past)
         for learner in sweep.LEARNERS:
             learner.states.objects.filter(claim_token__isnull=False).update(claim_expires_at=past)
