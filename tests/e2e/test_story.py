@@ -44,7 +44,8 @@ def test_what_is_told_in_one_thread_is_known_in_the_next_and_to_nobody_else(
 
     receipt = acme("POST", "/users/ada/forget", {"mode": "delete"}, user="ada")
     assert receipt["verified"] is True
-    assert receipt["counts"] == {"threads": 2, "turns": 4, "runs": 2, "facts": 1, "voice_sessions": 0}
+    counted = {name: receipt["counts"][name] for name in ("threads", "turns", "runs", "facts", "voice_sessions")}
+    assert counted == {"threads": 2, "turns": 4, "runs": 2, "facts": 1, "voice_sessions": 0}
     assert acme.facts("ada") == {}
     acme("GET", f"/threads/{told['thread_id']}", user="ada", expect=404)
     assert len(acme("GET", "/threads", user="bob")["items"]) == 1
