@@ -85,10 +85,10 @@ def test_a_key_is_counted_for_all_of_its_users(api: Api, service_api: Api, setti
 def test_a_new_window_begins_anew(api: Api, settings: Settings) -> None:
     settings.MEMORYGW_THROTTLE_USER = "1/sec"
     answers: list[int] = []
-    over = time.monotonic() + 2.5
-    while time.monotonic() < over:
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < 2.5:
         answers += statuses(api, 1)
-    assert 3 <= answers.count(200) <= 4
+    assert 2 <= answers.count(200) <= passed + 2
 
 
 @pytest.mark.django_db(transaction=True)

@@ -182,11 +182,12 @@ def test_without_a_model_nothing_is_guessed_and_the_work_waits_until_there_is_on
     off = evaluate_without_model(tenant)
     assert (off.talks, off.facts, off.waiting, off.complaints) == (6, 0, 6, [])
     assert model.requests == []
-    assert set(ExtractionState.objects.values_list("last_error", flat=True)) == {"unreachable"}
-    assert not ExtractionState.objects.filter(due_at__lte=timezone.now()).exists()
+    states = ExtractionState.objects.filter(thread__tenant=tenant)
+    assert set(states.values_list("last_error", flat=True)) == {"unreachable"}
+    assert not states.filter(due_at__lte=timezone.now()).exists()
 
     model.defaults["cheap"] = learner(GOOD)
-    ExtractionState.objects.update(due_at=timezone.now() - timedelta(seconds=1))
+    states.update(due_at=timezone.now() - timedelta(seconds=1))
     learn()
     assert [talk_of(request) for request in extractions(model)] == [talk.id for talk in TALKS]
     learned = gateway.get_user_facts(tenant, "negation without model")
