@@ -5,7 +5,7 @@ from typing import Any
 
 from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
+from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, PolymorphicProxySerializer
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -42,6 +42,11 @@ class DryRunShape(serializers.Serializer[Any]):
     counts = serializers.DictField(child=serializers.IntegerField(), help_text="Table → rows that would go.")
 
 
+FORGOTTEN = PolymorphicProxySerializer(
+    component_name="Forgotten", serializers=[ReceiptShape, DryRunShape], resource_type_field_name=None
+)
+
+
 class ReceiptPageShape(Shape):
     items = ReceiptShape(many=True)
     has_more = serializers.BooleanField()
@@ -67,13 +72,11 @@ EXPORT = OpenApiResponse(OpenApiTypes.OBJECT, "The document that memorygw/schema
 class RightsViewSet(GatewayViewSet):
     permission_classes = [IsAdminKey]
 
-    @describe("forget_user", request=Forgetting, responses={200: ReceiptShape}, for_user=False)
+    @describe("forget_user", request=Forgetting, responses={200: FORGOTTEN}, for_user=False)
     def forget(self, request: Request, user_id: str) -> Response:
         return self._forget(user_id)
 
-    @describe(
-        "forget_user_by_query", request=Forgetting, responses={200: ReceiptShape}, parameters=[USER], for_user=False
-    )
+    @describe("forget_user_by_query", request=Forgetting, responses={200: FORGOTTEN}, parameters=[USER], for_user=False)
     def forget_by_query(self, request: Request) -> Response:
         return self._forget(acting_user(request))
 
