@@ -4,6 +4,7 @@ import base64
 import lzma
 from functools import cache
 from importlib.resources import files
+from threading import Lock
 from typing import Protocol
 
 import tiktoken
@@ -16,6 +17,8 @@ ENCODINGS = ("o200k_base", "cl100k_base")
 
 # tiktoken panics on a run of about a million blanks (a BaseException from Rust) and is slow on one endless word.
 _CHUNK_CHARS = 100_000
+
+_loading = Lock()
 
 
 class Tokenizer(Protocol):
@@ -30,7 +33,9 @@ class TiktokenTokenizer:
     """tiktoken with the vocabularies we ship; marker text such as ``<|endoftext|>`` is plain text."""
 
     def count(self, text: str, model: str) -> int:
-        encoding = _encoding(_encoding_name(model))
+        # A vocabulary takes most of a second: the first requests of a process wait for one loading, not for one each.
+        with _loading:
+            encoding = _encoding(_encoding_name(model))
         pieces = (text[start : start + _CHUNK_CHARS] for start in range(0, len(text), _CHUNK_CHARS))
         return sum(len(encoding.encode_ordinary(piece)) for piece in pieces)
 

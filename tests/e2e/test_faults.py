@@ -161,7 +161,7 @@ def test_a_server_and_a_worker_that_are_killed_under_streams_lose_nothing_that_w
     model: ScriptedModelServer, tmp_path: Path
 ) -> None:
     model.stream("One", " two", 2.0, " three", model="main", times=20)
-    with own_gateway(model, tmp_path, MEMORYGW_LEASE_SECONDS="3") as gateway:
+    with own_gateway(model, tmp_path, MEMORYGW_LEASE_SECONDS="8") as gateway:
         victims = [gateway.serve()]
         servers = [gateway.base_url]
         gateway.serve()
@@ -171,7 +171,7 @@ def test_a_server_and_a_worker_that_are_killed_under_streams_lose_nothing_that_w
         caller = gateway.key("acme")
         with ThreadPoolExecutor(20) as pool:
             asks = [pool.submit(told, caller, servers[n % 2], f"user-{n}") for n in range(20)]
-            model.wait_for_requests(20, model="main")
+            model.wait_for_requests(20, model="main", timeout_seconds=60)
             time.sleep(0.5)
             for victim in victims:
                 kill(victim, signal.SIGKILL)

@@ -1,11 +1,12 @@
 import hashlib
 import lzma
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 
 import pytest
 from pytest_django import Settings
 
-from memorygw.tokens import count_tokens
+from memorygw.tokens import _encoding, count_tokens
 
 # What tiktoken itself expects of the files it would fetch.
 HASHES = {
@@ -45,3 +46,11 @@ def test_a_model_is_counted_with_its_own_encoding(settings: Settings) -> None:
     settings.MEMORYGW_MODELS = {"azure-prod-7": {"encoding": "cl100k_base"}}
     assert count_tokens(text, "azure-prod-7") == cl100k
     assert count_tokens(text, "azure-prod-8") == o200k
+
+
+def test_the_first_requests_of_a_process_share_one_loading_of_the_vocabulary() -> None:
+    _encoding.cache_clear()
+    with ThreadPoolExecutor(8) as pool:
+        counts = set(pool.map(lambda _: count_tokens("Hello", "gpt-4o"), range(8)))
+    assert counts == {1}
+    assert _encoding.cache_info().misses == 1
