@@ -71,8 +71,14 @@ class SessionAuthentication(authentication.SessionAuthentication):
         signed_in = super().authenticate(request)
         if signed_in is None:
             return None
-        tenant, user_id = import_string(conf.IDENTITY)(request._request)
-        return signed_in[0], Principal(gateway.tenant_id(tenant), USER, gateway.external_user_id(user_id))
+        tenant, user_id = identity_of(request._request)
+        return signed_in[0], Principal(tenant, USER, user_id)
+
+
+def identity_of(request: HttpRequest) -> tuple[UUID, str]:
+    """The tenant and the external id of who is signed in."""
+    tenant, user_id = import_string(conf.IDENTITY)(request)
+    return gateway.tenant_id(tenant), gateway.external_user_id(user_id)
 
 
 def session_identity(request: HttpRequest) -> tuple[str, str]:
