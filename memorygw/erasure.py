@@ -26,7 +26,7 @@ from memorygw.exceptions import ErasureRunningError, ThreadBusyError
 from memorygw.models import ErasureReceipt
 from memorygw.proof import count_rows, holding, phrases_of
 from memorygw.purge import Purge, erasers
-from memorygw.receipts import current_pepper, peppers, residuals, seal, subject_of
+from memorygw.receipts import current_pepper, receipts_of, residuals, seal, subject_of
 from threads.models import Thread
 from usermemory.models import UserMemory
 from usermemory.rows import lock_record
@@ -128,9 +128,8 @@ def _fence(erasure: Erasure) -> ErasureReceipt:
 
 
 def _running(tenant_id: UUID, user_id: str) -> Any:
-    """The receipt of an erasure that is under way, whatever secret it was begun with."""
-    subjects = [subject_of(tenant_id, user_id, secret) for secret in peppers()]
-    return ErasureReceipt.objects.filter(tenant_id=tenant_id, subject__in=subjects, status=RUNNING)
+    """The receipt of an erasure that is under way."""
+    return receipts_of(tenant_id, user_id).filter(status=RUNNING)
 
 
 def _begin(erasure: Erasure) -> ErasureReceipt:

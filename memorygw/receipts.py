@@ -12,6 +12,7 @@ import regex
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from memorygw.conf import conf
@@ -52,6 +53,12 @@ def current_pepper() -> str:
 def subject_of(tenant_id: UUID, user_id: str, version: str) -> str:
     """A person, recognisable to who has the pepper of this version, and to nobody else. KeyError: it is not set."""
     return _keyed(version, f"{tenant_id}\n{user_id}")
+
+
+def receipts_of(tenant_id: UUID, user_id: str) -> "QuerySet[ErasureReceipt]":
+    """Those of a person, whatever secret they were made with."""
+    subjects = [subject_of(tenant_id, user_id, version) for version in peppers()]
+    return ErasureReceipt.objects.filter(tenant_id=tenant_id, subject__in=subjects)
 
 
 def residuals() -> list[dict[str, Any]]:

@@ -30,7 +30,12 @@ class UserMemory(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
-        verbose_name_plural = "user memories"
+        verbose_name, verbose_name_plural = "person", "people"
+        permissions = [
+            ("forget_user", "Can forget people"),
+            ("anonymize_user", "Can anonymise people"),
+            ("export_user", "Can export what is kept of people"),
+        ]
         constraints = [models.UniqueConstraint(fields=["tenant", "user_id"], name="usermemory_one_per_user")]
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin
@@ -28,6 +29,13 @@ else:
 def may_read(request: HttpRequest) -> bool:
     """Whether whoever looks may see what people said and what is known about them."""
     return bool(getattr(request, "user", None) and request.user.has_perm(READ_CONTENT))
+
+
+def uuid_or_none(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 class LimitedPaginator(_Paginator):
@@ -69,7 +77,8 @@ class GatewayAdmin(_ModelAdmin):
     def lookup_allowed(self, lookup: str, value: Any, request: HttpRequest | None = None) -> bool:
         """Only what the filters ask for: any other lookup tells what is in a column, without showing it."""
         names = [name for name in self.list_filter if isinstance(name, str)]
-        lookups = {f"{name}__{end}" for name in names for end in ("exact", "id__exact", "isnull")}
+        own = {getattr(name, "parameter_name", None) for name in self.list_filter}
+        lookups = own | {f"{name}__{end}" for name in names for end in ("exact", "id__exact", "isnull")}
         return lookup in lookups and "\x00" not in "".join(value)
 
     def get_actions(self, request: HttpRequest, action_location: Any = None) -> dict[str, Any]:
@@ -97,7 +106,8 @@ class GatewayAdmin(_ModelAdmin):
 
     def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, Any] | None = None) -> HttpResponse:
         response: Any = super().changelist_view(request, dict(extra_context or {}))
-        if self.is_logged and may_read(request) and hasattr(response, "context_data"):
+        shows_content = self.is_logged and not set(self.content).isdisjoint(self.list_display)
+        if shows_content and may_read(request) and hasattr(response, "context_data"):
             self._log(request, None, CHANGED, "Opened a list.")
         return response  # type: ignore[no-any-return]
 
@@ -136,11 +146,12 @@ class GatewayAdmin(_ModelAdmin):
         from django.contrib.admin.models import LogEntry
         from django.contrib.contenttypes.models import ContentType
 
+        model = type(obj) if obj else self.model
         return LogEntry.objects.create(
             user_id=cast(int, request.user.pk),
-            content_type=ContentType.objects.get_for_model(self.model, for_concrete_model=False),
+            content_type=ContentType.objects.get_for_model(model, for_concrete_model=False),
             object_id=str(obj.pk) if obj else None,
-            object_repr=f"{self.opts.verbose_name} {obj.pk}" if obj else str(self.opts.verbose_name_plural),
+            object_repr=f"{model._meta.verbose_name} {obj.pk}" if obj else str(self.opts.verbose_name_plural),
             action_flag=flag,
             change_message=message,
         )

@@ -1,17 +1,20 @@
 """What is known: read, corrected and taken away by hand, and decided on where it waits for that."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import path, reverse
 
 from memorygw import gateway
 from memorygw.admin import reviewing
-from memorygw.admin.base import MAX_LISTED, GatewayAdmin, GatewayForm, Text, may_read
-from memorygw.admin.threads import uuid_or_none
+from memorygw.admin.base import CHANGED, MAX_LISTED, GatewayAdmin, GatewayForm, Text, may_read, uuid_or_none
+from memorygw.admin.fact_filters import ConfidenceFilter, PersonaFilter
 from memorygw.exceptions import MemoryKeyTakenError, MemoryNotFoundError
 from memorygw.models import Tenant
 from memorygw.retention import kept_of_all
@@ -88,7 +91,8 @@ class FactAdmin(GatewayAdmin):
         "origin",
         "updated_at",
     )
-    list_filter = ("status", "scope", "origin", "kind", "tenant")
+    list_filter = ("status", "scope", "origin", "kind", ConfidenceFilter, PersonaFilter, "tenant")
+    change_list_template = "memorygw/admin/fact_list.html"
     list_select_related = ("tenant",)
     search_fields = ("owner_id",)
     search_help_text = "A user's id or a fact's, whole. The list ends after 1,000."
@@ -156,6 +160,14 @@ class FactAdmin(GatewayAdmin):
 
     # --- what is done
 
+    def response_post_save_change(self, request: HttpRequest, obj: Any) -> HttpResponseRedirect:
+        """Back to the person's page, when it was changed there."""
+        person = uuid_or_none(request.POST.get("_person", ""))
+        if person is None:
+            return super().response_post_save_change(request, obj)
+        url = reverse("admin:memorygw_usermemory_usermemory_change", args=[person], current_app=self.admin_site.name)
+        return HttpResponseRedirect(f"{url}#fact-{obj.pk}")
+
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
         with suppress(MemoryNotFoundError):
             if obj.scope == Fact.Scope.PERSONA:
@@ -163,24 +175,35 @@ class FactAdmin(GatewayAdmin):
             else:
                 gateway.delete_memory(obj.tenant_id, obj.owner_id, obj.pk)
 
-    @admin.action(description="Approve", permissions=["review"])
-    def approve(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
-        return self._review(request, queryset, approve=True)
+    @admin.action(description="Approve…", permissions=["review"])
+    def approve(self, request: HttpRequest, queryset: Any) -> HttpResponse:
+        return reviewing.page(self, request, queryset, preset=reviewing.APPROVE)
 
-    @admin.action(description="Reject", permissions=["review"])
-    def reject(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
-        return self._review(request, queryset, approve=False)
+    @admin.action(description="Reject…", permissions=["review"])
+    def reject(self, request: HttpRequest, queryset: Any) -> HttpResponse:
+        return reviewing.page(self, request, queryset, preset=reviewing.REJECT)
 
-    def _review(self, request: HttpRequest, queryset: Any, *, approve: bool) -> HttpResponse | None:
-        """First a page that shows all of what is decided on; from there the decision, on just that (S46)."""
-        if not reviewing.is_decision(request):
-            return reviewing.page(self, request, queryset, approve=approve)
-        decided, missed = reviewing.decide(request, queryset, approve=approve)
-        for fact in decided:
-            self.log_change(request, fact, "Approved." if approve else "Rejected.")
+    def review(self, request: HttpRequest) -> HttpResponse:
+        """What waits, of all tenants; posted, the decisions on what was shown (S46)."""
+        if not self.has_review_permission(request):
+            raise PermissionDenied
+        if request.method != "POST":
+            self._log(request, None, CHANGED, "Opened what waits.")
+            return reviewing.page(self, request, self.get_queryset(request))
+        decided, missed = reviewing.decide(request)
+        for fact, decision in decided:
+            self.log_change(request, fact, "Approved." if decision == reviewing.APPROVE else "Rejected.")
         if decided:
             self.message_user(request, f"{len(decided)} decided.", messages.SUCCESS)
         if missed:
             text = f"{missed} not: changed, decided or gone since the page was opened. Please look again."
             self.message_user(request, text, messages.WARNING)
-        return None
+        return HttpResponseRedirect(request.path)
+
+    def get_urls(self) -> list[Any]:
+        review = self.admin_site.admin_view(self.review)
+        return [path("review/", review, name="memorygw_usermemory_fact_review"), *super().get_urls()]
+
+    def changelist_view(self, request: HttpRequest, extra_context: Mapping[str, Any] | None = None) -> HttpResponse:
+        may_review = self.has_review_permission(request)
+        return super().changelist_view(request, {**(extra_context or {}), "may_review": may_review})

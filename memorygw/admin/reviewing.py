@@ -2,60 +2,67 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Any
 
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from memorygw import gateway
-from memorygw.admin.base import GatewayAdmin
+from memorygw.admin.base import GatewayAdmin, uuid_or_none
+from memorygw.admin.transcript import content_text
 from memorygw.exceptions import ContentChangedError, ErasureRunningError, NotFoundError, NotPendingError
+from memorygw.text import clean, cut
+from threads.models import Turn
 from usermemory.models import Fact
 from usermemory.review import content_hash
 
 MOST = 100
-_SEEN = "seen-"
+CHARS_QUOTED = 500
+APPROVE, REJECT = "approve", "reject"
+_DECISION, _SEEN = "decide-", "seen-"
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A fact, its hash as it is shown, and the value that it would change or delete."""
+    """A fact, its hash as it is shown, the value that it would change or delete, and what it was learned from."""
 
     fact: Fact
     seen: str
     current: str | None
+    quote: str
 
 
-def is_decision(request: HttpRequest) -> bool:
-    return any(name.startswith(_SEEN) for name in request.POST)
+def page(admin: GatewayAdmin, request: HttpRequest, queryset: Any, *, preset: str = "") -> HttpResponse:
+    """The oldest of what waits among these. ``preset``: the decision that is ticked already."""
+    waiting = queryset.filter(status=Fact.Status.PENDING_REVIEW).select_related("tenant").shown()
+    facts = list(waiting.order_by("created_at", "pk")[:MOST])
+    current, quotes = _current_values(facts), _quotes(facts)
+    shown = [
+        Waiting(fact, content_hash(fact), current.get(_place(fact)), quotes.get(_source(fact), "")) for fact in facts
+    ]
+    return admin.render(request, "review.html", "Review", preset=preset, waiting=shown)
 
 
-def page(admin: GatewayAdmin, request: HttpRequest, queryset: Any, *, approve: bool) -> HttpResponse:
-    facts = list(queryset.filter(status=Fact.Status.PENDING_REVIEW).order_by("pk")[:MOST])
-    current = _current_values(facts)
-    return admin.render(
-        request,
-        "review.html",
-        "Approve these?" if approve else "Reject these?",
-        action="approve" if approve else "reject",
-        checkbox=ACTION_CHECKBOX_NAME,
-        waiting=[Waiting(fact, content_hash(fact), current.get(_place(fact))) for fact in facts],
-    )
-
-
-def decide(request: HttpRequest, queryset: Any, *, approve: bool) -> tuple[list[Fact], int]:
-    """What was decided, and how many no longer were as they had been shown."""
-    shown = {name.removeprefix(_SEEN): seen for name, seen in request.POST.items() if name.startswith(_SEEN)}
-    chosen = list(queryset.filter(pk__in=request.POST.getlist(ACTION_CHECKBOX_NAME))[:MOST])
+def decide(request: HttpRequest) -> tuple[list[tuple[Fact, str]], int]:
+    """What was decided and how, and how many no longer were as they had been shown."""
+    wanted = {
+        pk: str(decision)
+        for name, decision in request.POST.items()
+        if decision in (APPROVE, REJECT) and (pk := uuid_or_none(name.removeprefix(_DECISION)))
+    }
     decided = []
-    for fact in chosen:
+    for fact in Fact.objects.filter(pk__in=list(wanted)[:MOST]).shown():
+        decision = wanted[fact.pk]
+        # Nothing that was not shown is decided on: an empty hash would say yes to anything.
+        seen = str(request.POST.get(f"{_SEEN}{fact.pk}") or "not shown")
         try:
-            # Nothing that was not shown is decided on: an empty hash would say yes to anything.
-            seen = str(shown.get(str(fact.pk)) or "not shown")
-            decided.append(gateway.decide_memory(fact.tenant_id, fact.pk, approve=approve, content_hash=seen))
+            made = gateway.decide_memory(fact.tenant_id, fact.pk, approve=decision == APPROVE, content_hash=seen)
         except (NotPendingError, ContentChangedError, ErasureRunningError, NotFoundError):
             continue
-    return decided, len(shown) - len(decided)
+        decided.append((made, decision))
+    return decided, len(wanted) - len(decided)
 
 
 def _current_values(facts: Sequence[Fact]) -> dict[tuple[Any, ...], str]:
@@ -69,3 +76,16 @@ def _current_values(facts: Sequence[Fact]) -> dict[tuple[Any, ...], str]:
 
 def _place(fact: Fact) -> tuple[Any, ...]:
     return fact.tenant_id, fact.scope, fact.owner_id, fact.user_id, fact.identity
+
+
+def _quotes(facts: Sequence[Fact]) -> dict[tuple[Any, ...], str]:
+    sources = {_source(fact) for fact in facts if fact.source_thread_id and fact.source_seq}
+    if not sources:
+        return {}
+    turns = Turn.objects.filter(reduce(or_, (Q(thread_id=thread, seq=seq) for thread, seq in sources)))
+    texts = {(turn.thread_id, turn.seq): content_text(turn.content) for turn in turns.only("thread", "seq", "content")}
+    return {place: cut(clean(text), CHARS_QUOTED) for place, text in texts.items()}
+
+
+def _source(fact: Fact) -> tuple[Any, ...]:
+    return fact.source_thread_id, fact.source_seq

@@ -1,32 +1,29 @@
-"""Conversations: found by user or id, read as a transcript, changed nowhere."""
+"""Conversations: found by user or id, read as a transcript, forgotten; changed nowhere."""
 
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
-from uuid import UUID
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
-from memorygw.admin.base import GatewayAdmin, may_read
+from memorygw import gateway
+from memorygw.admin.base import may_read, uuid_or_none
+from memorygw.admin.rights import MOST, NOBODY, REFUSALS, Deed, RightsAdmin, ask, is_confirmed
 from memorygw.admin.transcript import page_of
 from memorygw.models import Tenant
 from memorygw.retention import kept_of_all
 from threads.models import Thread
+from usermemory.models import UserMemory
 
 _SHOWN = ("tenant", "user_id", "persona", "status", "turn_count", "token_count", "created_at", "updated_at")
 
 
-def uuid_or_none(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
-
-
 @admin.register(Thread)
-class ThreadAdmin(GatewayAdmin):
+class ThreadAdmin(RightsAdmin):
     content = ("title",)
     is_logged = True
 
@@ -35,6 +32,10 @@ class ThreadAdmin(GatewayAdmin):
     list_select_related = ("tenant",)
     search_fields = ("user_id",)
     search_help_text = "A user's id or a thread's, whole. The list ends after 1,000."
+    actions = ("forget_threads", *RightsAdmin.actions)
+
+    def has_forget_threads_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("memorygw_threads.delete_thread")
 
     def get_queryset(self, request: HttpRequest) -> "QuerySet[Any]":
         return super().get_queryset(request).filter(kept_of_all("threads"), deleted_at__isnull=True)
@@ -64,10 +65,51 @@ class ThreadAdmin(GatewayAdmin):
             self.log_opening(request, thread)
         page = page_of(thread, request.GET.get("after", ""), with_content=is_read)
         columns = [(name.replace("_", " "), getattr(thread, name)) for name in _SHOWN]
+        person = UserMemory.objects.filter(tenant_id=thread.tenant_id, user_id=thread.user_id).first()
         return self.render(
-            request, "thread.html", str(thread), thread=thread, may_read=is_read, columns=columns, page=page
+            request,
+            "thread.html",
+            str(thread),
+            thread=thread,
+            may_read=is_read,
+            columns=columns,
+            page=page,
+            person=person,
         )
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
         pk = uuid_or_none(object_id)
         return pk and self.get_queryset(request).select_related("tenant", "persona").filter(pk=pk).first()
+
+    @admin.action(description="Forget the chosen threads…", permissions=["forget_threads"])
+    def forget_threads(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:
+        threads = list(queryset.order_by("tenant_id", "user_id", "pk").defer("title")[: MOST + 1])
+        if not 0 < len(threads) <= MOST:
+            self.message_user(request, f"At most {MOST} at a time.", messages.WARNING)
+            return None
+        deed = _forgetting(threads)
+        if not is_confirmed(request, deed):
+            return ask(self, request, deed, [(str(thread.pk), {"turns": thread.turn_count}) for thread in threads])
+        forgotten = 0
+        for (tenant_id, user_id), of_person in groupby(threads, lambda thread: (thread.tenant_id, thread.user_id)):
+            ids = [thread.pk for thread in of_person]
+            try:
+                user = None if user_id == NOBODY else user_id
+                gateway.delete_threads(tenant_id, user, ids, learned="learned" in request.POST)
+            except REFUSALS as error:
+                self.message_user(request, f"{len(ids)} not: {error}", messages.ERROR)
+                continue
+            forgotten += len(ids)
+        if forgotten:
+            self.message_user(request, f"{forgotten} forgotten.", messages.SUCCESS)
+        return None
+
+
+def _forgetting(threads: Sequence[Thread]) -> Deed:
+    return Deed(
+        "Forget these threads for good?",
+        "All that was said in them is deleted, with the notes that were made of it, and cannot be restored.",
+        "Forget",
+        f"forget {len(threads)}",
+        {"learned": "Also the facts that were learned only from them."},
+    )

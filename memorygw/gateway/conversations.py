@@ -101,13 +101,13 @@ def rename_thread(tenant: TenantLike, user_id: UserLike, thread_id: UUID | str, 
 
 
 def delete_threads(
-    tenant: TenantLike, user_id: UserLike, thread_ids: Sequence[UUID] | Literal["all"], *, learned: bool = False
+    tenant: TenantLike, user_id: UserLike | None, thread_ids: Sequence[UUID] | Literal["all"], *, learned: bool = False
 ) -> Any:
     """Hard-delete; ids that are not the user's are ignored. A busy thread: `ThreadBusyError`, nothing deleted.
 
     ``learned``: the facts that were learned from these threads go, too; those that somebody wrote by hand stay.
     """
-    return forgetting.delete_threads(tenant_id(tenant), external_user_id(user_id), thread_ids, learned=learned)
+    return forgetting.delete_threads(tenant_id(tenant), user_or_nobody(user_id), thread_ids, learned=learned)
 
 
 def forget_turn(

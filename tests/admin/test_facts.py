@@ -3,7 +3,6 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 from unittest.mock import ANY
 
 import pytest
@@ -13,8 +12,10 @@ from pytest_django import Settings
 from memorygw import gateway
 from memorygw.exceptions import NotPendingError
 from memorygw.models import Persona, Tenant
-from tests.admin.conftest import Operator, make_fact, queries
+from tests.admin.conftest import WORD, Operator, make_fact, queries
+from threads.models import Thread
 from usermemory.models import Fact, Owner, UserMemory
+from usermemory.review import content_hash
 
 pytestmark = pytest.mark.django_db
 
@@ -62,6 +63,10 @@ def test_facts_are_found_by_whom_they_are_about_or_by_id(
     assert found(scope__exact="persona_user") == [2]
     assert found(origin__exact="tool") == [3]
     assert found(kind__exact="text") == [4]
+    assert found(persona=str(persona.pk)) == [2, 3]
+    assert found(confidence="low") == []
+    Fact.objects.filter(pk=made[1].pk).update(confidence=0.4)
+    assert [found(confidence=level) for level in ("low", "medium", "high")] == [[1], [], [0, 2, 3, 4]]
     assert found(tenant__id__exact=str(other_tenant.pk)) == [4]
 
 
@@ -177,49 +182,83 @@ def test_nothing_is_written_about_somebody_who_is_being_erased(editor: Operator,
 # --- reviewing
 
 
-def review(operator: Operator, action: str, facts: list[Fact]) -> dict[str, Any]:
-    """Choose facts in the list; the form of the page that shows them."""
-    html = operator.act(LIST, action, facts, 200)
+REVIEW = f"{LIST}review/"
+
+
+def seen(html: str) -> dict[str, str]:
+    """The fields by which a page says what it shows."""
     return dict(re.findall(r'name="(seen-[0-9a-f-]+)" value="([0-9a-f]{64})"', html))
 
 
-def test_what_waits_is_shown_in_full_and_then_approved_or_rejected(
+def decide(operator: Operator, decision: str, facts: list[Fact], html: str = "") -> None:
+    """Decide on facts as they are shown, in the queue unless on another page."""
+    choices = {f"decide-{fact.pk}": decision for fact in facts}
+    operator.post(REVIEW, 302, **seen(html or operator.get(REVIEW)), **choices)
+
+
+def statuses(*facts: Fact) -> list[str]:
+    return [Fact.objects.get(pk=fact.pk).status for fact in facts]
+
+
+def test_the_queue_shows_what_waits_beside_what_is_known_and_what_was_said(
+    editor: Operator, tenant: Tenant, tea: Fact, thread: Thread
+) -> None:
+    waiting = make_fact(
+        tenant, key="drink", value="coffee, " * 50, status="pending_review", source_thread=thread, source_seq=1
+    )
+    gone = make_fact(tenant, key="home", value="Turin", status="pending_review", operation="delete")
+    html = editor.get(REVIEW)
+    assert html.index(str(waiting.pk)) < html.index(str(gone.pk))
+    assert ("coffee, " * 50).strip() in html
+    beside = html.partition("<h3>Now</h3>")[2].partition("</fieldset>")[0]
+    assert "tea" in beside
+    assert f"I play the {WORD}." in beside
+    assert "To be forgotten" in html
+    assert html.count('value="later" checked') == 2
+    assert "Review what waits" in editor.get(LIST)
+
+
+def test_what_waits_is_approved_or_rejected_or_left(
     editor: Operator, tenant: Tenant, tea: Fact, settings: Settings, persona: Persona
 ) -> None:
     settings.MEMORYGW_USER_CAN_APPROVE = False
-    long = "coffee, " * 50
-    waiting = make_fact(tenant, key="drink", value=long, status="pending_review")
-    gone = make_fact(tenant, key="home", value="Turin", status="pending_review")
+    drink, home, later = (make_fact(tenant, key=key, status="pending_review") for key in ("drink", "home", "later"))
     coach = make_fact(tenant, owner=Owner.persona_user(persona.pk, "ada"), key="goal", status="pending_review")
-    html = editor.act(LIST, "approve", [waiting, tea], 200)
-    assert long.strip() in html
-    assert "Now:" in html
-    editor.act(LIST, "approve", [waiting, coach], **review(editor, "approve", [waiting, coach, tea]))
-    editor.act(LIST, "reject", [gone], **review(editor, "reject", [gone]))
-    assert known(tenant) == {"drink": long}
-    assert [Fact.objects.get(pk=fact.pk).status for fact in (waiting, gone, coach, tea)] == [
-        "active",
-        "archived",
-        "active",
-        "archived",
-    ]
+    choices = {f"decide-{drink.pk}": "approve", f"decide-{coach.pk}": "approve"}
+    choices |= {f"decide-{home.pk}": "reject", f"decide-{later.pk}": "later"}
+    editor.post(REVIEW, 302, **seen(editor.get(REVIEW)), **choices)
+    assert statuses(drink, coach, home, later, tea) == ["active", "active", "archived", "pending_review", "archived"]
+    assert known(tenant) == {"drink": "x"}
+    html = editor.get(REVIEW)
+    assert "3 decided." in html
+    assert [str(fact.pk) in html for fact in (drink, later)] == [False, True]
+
+
+def test_several_are_chosen_in_the_list_and_decided_on_one_page(editor: Operator, tenant: Tenant, tea: Fact) -> None:
+    one, two, other = (make_fact(tenant, key=key, status="pending_review") for key in ("one", "two", "other"))
+    html = editor.act(LIST, "reject", [one, two, tea], 200)
+    assert [str(fact.pk) in html for fact in (one, two, other, tea)] == [True, True, False, False]
+    assert html.count('value="reject" checked') == 2
+    decide(editor, "reject", [one, two], html)
+    assert statuses(one, two, other, tea) == ["archived", "archived", "pending_review", "active"]
 
 
 def test_what_changed_since_it_was_shown_is_not_decided(editor: Operator, tenant: Tenant) -> None:
     waiting = make_fact(tenant, key="drink", value="tea", status="pending_review")
-    seen = review(editor, "approve", [waiting])
+    html = editor.get(REVIEW)
     Fact.objects.update(value="poison")
-    editor.act(LIST, "approve", [waiting], **seen)
-    assert Fact.objects.get().status == "pending_review"
-    assert "1 not: changed" in editor.messages(LIST)
+    decide(editor, "approve", [waiting], html)
+    assert statuses(waiting) == ["pending_review"]
+    assert "1 not: changed" in editor.get(REVIEW)
 
 
 def test_what_was_not_shown_is_not_decided(editor: Operator, tenant: Tenant) -> None:
     shown, other = (make_fact(tenant, key=key, status="pending_review") for key in ("one", "two"))
-    seen = review(editor, "approve", [shown])
-    editor.act(LIST, "approve", [shown, other], **seen)
-    editor.act(LIST, "approve", [other], **{f"seen-{other.pk}": ""})
-    assert [Fact.objects.get(pk=fact.pk).status for fact in (shown, other)] == ["active", "pending_review"]
+    html = editor.act(LIST, "approve", [shown], 200)
+    decide(editor, "approve", [shown, other], html)
+    editor.post(REVIEW, 302, **{f"decide-{other.pk}": "approve", f"seen-{other.pk}": ""})
+    editor.post(REVIEW, 302, **{"decide-nothing": "approve", "seen-nothing": "x"})
+    assert statuses(shown, other) == ["active", "pending_review"]
 
 
 def test_a_memory_of_another_tenant_does_not_wait(tenant: Tenant, other_tenant: Tenant) -> None:
@@ -234,7 +273,10 @@ def test_a_memory_of_another_tenant_does_not_wait(tenant: Tenant, other_tenant: 
 def test_reviewing_is_for_reviewers(reader: Operator, tenant: Tenant) -> None:
     waiting = make_fact(tenant, key="drink", status="pending_review")
     reader.try_to(LIST, "approve", waiting)
-    assert Fact.objects.get().status == "pending_review"
+    reader.get(REVIEW, 403)
+    reader.post(REVIEW, 403, **{f"decide-{waiting.pk}": "approve", f"seen-{waiting.pk}": content_hash(waiting)})
+    assert "Review what waits" not in reader.get(LIST)
+    assert statuses(waiting) == ["pending_review"]
 
 
 # --- what it costs
@@ -248,11 +290,12 @@ def test_lists_and_pages_cost_the_same_whatever_there_is(editor: Operator, tenan
             lambda: editor.get(LIST),
             lambda: editor.get(f"{LIST}{fact.pk}/change/"),
             lambda: editor.act(LIST, "approve", rows, 200),
+            lambda: editor.get(REVIEW),
         )
         return [len(queries(work)) for work in pages]
 
     few = cost()
     for number in range(40):
         make_fact(tenant, owner=Owner.user(f"user {number}"), key="x", status="pending_review")
-    assert cost() == few == [ANY, ANY, ANY]
+    assert cost() == few == [ANY] * 4
     assert max(few) <= 14

@@ -109,6 +109,7 @@ def test_the_groups_can_be_made_again_and_lose_what_they_should_not_have(viewer:
         "view_persona",
         "view_erasurereceipt",
         "view_thread",
+        "view_usermemory",
         "view_fact",
     }
     assert Group.objects.count() == 4

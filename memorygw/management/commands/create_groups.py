@@ -10,6 +10,7 @@ METADATA = (
     "memorygw.view_persona",
     "memorygw.view_erasurereceipt",
     "memorygw_threads.view_thread",
+    "memorygw_usermemory.view_usermemory",
     "memorygw_usermemory.view_fact",
 )
 CONTENT = (*METADATA, "memorygw.read_content")
@@ -21,11 +22,20 @@ GROUPS = {
         "memorygw.change_tenant",
         "memorygw.add_persona",
         "memorygw.change_persona",
+        "memorygw_usermemory.change_usermemory",
         "memorygw_usermemory.change_fact",
         "memorygw_usermemory.delete_fact",
         "memorygw_usermemory.review_fact",
     ),
-    "memorygw privacy officer": (*CONTENT, "memorygw_usermemory.delete_fact"),
+    "memorygw privacy officer": (
+        *CONTENT,
+        "memorygw_threads.delete_thread",
+        "memorygw_usermemory.change_usermemory",
+        "memorygw_usermemory.delete_fact",
+        "memorygw_usermemory.forget_user",
+        "memorygw_usermemory.anonymize_user",
+        "memorygw_usermemory.export_user",
+    ),
 }
 
 

@@ -1,0 +1,173 @@
+"""People: one page for each, with what is known, said, noted and used; and the way to forget, anonymise and export."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+
+from memorygw import gateway
+from memorygw.admin.base import may_read, uuid_or_none
+from memorygw.admin.facts import is_editable
+from memorygw.admin.rights import RightsAdmin
+from memorygw.admin.transcript import content_text
+from memorygw.exceptions import ErasureRunningError
+from memorygw.models import ErasureReceipt, Tenant
+from memorygw.receipts import receipts_of
+from memorygw.text import clean
+from threads.models import Run, Thread
+from usermemory.models import Fact, UserMemory
+from workingmemory.models import WorkingMemoryState
+
+FACTS_SHOWN, SHOWN = 50, 20
+
+
+@dataclass(frozen=True)
+class ShownFact:
+    fact: Fact
+    is_editable: bool
+
+
+@dataclass(frozen=True)
+class Notes:
+    thread: Thread
+    summary: str
+    facts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Used:
+    """What was in the prompt of an answer: the facts that are still there, and how many are gone."""
+
+    run: Run
+    facts: Sequence[Fact]
+    gone: int
+
+
+@dataclass(frozen=True)
+class PersonPage:
+    """The newest of everything; the lists have the rest. Without content: that it is there, and no word of it."""
+
+    facts: Sequence[ShownFact]
+    threads: Sequence[Thread]
+    notes: Sequence[Notes]
+    used: Sequence[Used]
+    receipts: Sequence[ErasureReceipt]
+
+
+def page_of(person: UserMemory, *, with_content: bool, may_edit: bool) -> PersonPage:
+    facts = _facts(person, with_content=with_content)
+    threads = Thread.objects.of_user(person.tenant_id, person.user_id).order_by("-created_at", "-id")
+    newest = list((threads if with_content else threads.defer("title"))[:SHOWN])
+    return PersonPage(
+        facts=[ShownFact(fact, may_edit and is_editable(fact)) for fact in facts],
+        threads=newest,
+        notes=_notes(newest) if with_content else (),
+        used=_used(person, newest) if with_content else (),
+        receipts=list(receipts_of(person.tenant_id, person.user_id).order_by("-pk")[:SHOWN]),
+    )
+
+
+def _facts(person: UserMemory, *, with_content: bool) -> "QuerySet[Fact]":
+    of_person = Fact.objects.personal_to(person.tenant_id, person.user_id).kept(person.tenant_id)
+    # What waits comes first; what is archived is in the list.
+    facts = of_person.exclude(status=Fact.Status.ARCHIVED).order_by("-status", "-updated_at", "-pk").shown()
+    return (facts if with_content else facts.defer("key", "value"))[:FACTS_SHOWN]
+
+
+def _notes(threads: Sequence[Thread]) -> list[Notes]:
+    found = WorkingMemoryState.objects.in_bulk([thread.pk for thread in threads])
+    states = [(thread, found[thread.pk]) for thread in threads if thread.pk in found]
+    return [
+        Notes(thread, clean(state.summary), [clean(content_text(fact)) for fact in state.facts])
+        for thread, state in states
+        if state.summary or state.facts
+    ]
+
+
+def _used(person: UserMemory, threads: Sequence[Thread]) -> list[Used]:
+    runs = list(Run.objects.filter(thread__in=[thread.pk for thread in threads]).order_by("-pk")[:SHOWN])
+    ids = {uuid for uuid in map(uuid_or_none, chain.from_iterable(run.memories for run in runs)) if uuid}
+    known = Fact.objects.filter(tenant_id=person.tenant_id, pk__in=ids).shown()
+    facts = {str(fact.pk): fact for fact in known}
+    return [
+        Used(run, [facts[pk] for pk in run.memories if pk in facts], sum(pk not in facts for pk in run.memories))
+        for run in runs
+        if run.memories
+    ]
+
+
+@admin.register(UserMemory)
+class PersonAdmin(RightsAdmin):
+    """Whoever has ever talked, or of whom something is known."""
+
+    is_logged = True
+
+    list_display = ("user_id", "tenant", "memory_enabled", "created_at", "erasing_at")
+    list_filter = ("memory_enabled", "tenant")
+    list_select_related = ("tenant",)
+    search_fields = ("user_id",)
+    search_help_text = "A user's id, whole. The list ends after 1,000."
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return request.user.has_perm("memorygw_usermemory.change_usermemory")
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: "QuerySet[Any]", search_term: str
+    ) -> tuple["QuerySet[Any]", bool]:
+        # With its tenants the index of the records can be used.
+        found = queryset.filter(tenant__in=Tenant.objects.values("pk"), user_id=search_term)
+        return (found if search_term else queryset), False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        pk = uuid_or_none(object_id)
+        return pk and self.get_queryset(request).select_related("tenant").filter(pk=pk).first()
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        person = self.get_object(request, object_id)
+        if not self.has_view_permission(request, person):
+            raise PermissionDenied
+        if person is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return,attr-defined]
+        if request.method == "POST":
+            return self._switch(request, person)
+        if may_read(request):
+            self.log_opening(request, person)
+        page = page_of(
+            person,
+            with_content=may_read(request),
+            may_edit=request.user.has_perm("memorygw_usermemory.change_fact") and may_read(request),
+        )
+        return self.render(request, "person.html", person.user_id, person=person, page=page, **self._may(request))
+
+    def _switch(self, request: HttpRequest, person: UserMemory) -> HttpResponse:
+        """Memory on or off for the person."""
+        if not self.has_change_permission(request, person):
+            raise PermissionDenied
+        enabled = request.POST.get("memory") == "on"
+        try:
+            gateway.set_user_memory(person.tenant_id, person.user_id, enabled=enabled)
+        except ErasureRunningError as error:
+            self.message_user(request, str(error), "error")
+        else:
+            self.log_change(request, person, f"Memory switched {'on' if enabled else 'off'}.")
+        return HttpResponseRedirect(request.path)
+
+    def _may(self, request: HttpRequest) -> Mapping[str, Any]:
+        rights = {
+            "forget_people": ("Forget…", self.has_forget_permission(request)),
+            "anonymize_people": ("Anonymise…", self.has_anonymize_permission(request)),
+            "export_person": ("Export…", self.has_export_permission(request)),
+        }
+        return {
+            "may_read": may_read(request),
+            "may_switch": self.has_change_permission(request),
+            "rights": {action: label for action, (label, may) in rights.items() if may},
+            "checkbox": admin.helpers.ACTION_CHECKBOX_NAME,
+        }
