@@ -77,20 +77,7 @@ class FactAdmin(GatewayAdmin):
     is_logged = True
 
     form = FactForm
-    list_display = (
-        "id",
-        "tenant",
-        "scope",
-        "owner_id",
-        "user_id",
-        "kind",
-        "shown_key",
-        "shown_value",
-        "status",
-        "operation",
-        "origin",
-        "updated_at",
-    )
+    list_display = ("shown_key", "shown_value", "about", "status", "operation", "origin", "confidence", "updated_at")
     list_filter = ("status", "scope", "origin", "kind", ConfidenceFilter, PersonaFilter, "tenant")
     change_list_template = "memorygw/admin/fact_list.html"
     list_select_related = ("tenant",)
@@ -150,9 +137,15 @@ class FactAdmin(GatewayAdmin):
         editable = ("value",) if has_fixed_key else ("key", "value")
         return [name for name in self.fields if name not in editable]
 
+    @admin.display(description="about")
+    def about(self, fact: Fact) -> str:
+        """Whom it is about, within which tenant."""
+        names = [fact.scope, fact.owner_id, fact.user_id, f"of {fact.tenant}"]
+        return " ".join(name for name in names if name)
+
     @admin.display(description="key")
     def shown_key(self, fact: Fact) -> str:
-        return cut(fact.key, CHARS_LISTED)
+        return cut(fact.key, CHARS_LISTED) or "(a text)"
 
     @admin.display(description="value")
     def shown_value(self, fact: Fact) -> str:

@@ -144,7 +144,9 @@ class PersonAdmin(RightsAdmin):
             with_content=may_read(request),
             may_edit=request.user.has_perm("memorygw_usermemory.change_fact") and may_read(request),
         )
-        return self.render(request, "person.html", person.user_id, person=person, page=page, **self._may(request))
+        return self.render(
+            request, "person.html", f"Person {person.user_id}", person=person, page=page, **self._may(request)
+        )
 
     def _switch(self, request: HttpRequest, person: UserMemory) -> HttpResponse:
         """Memory on or off for the person."""

@@ -39,6 +39,7 @@ class ErasureReceiptAdmin(GatewayAdmin):
         "seal",
     )
     actions = ("verify",)
+    change_form_template = "memorygw/admin/receipt.html"
 
     @admin.action(description="Verify the chains that the chosen receipts are in", permissions=["view"])
     def verify(self, request: HttpRequest, queryset: Any) -> None:

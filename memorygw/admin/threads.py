@@ -24,10 +24,10 @@ _SHOWN = ("tenant", "user_id", "persona", "status", "turn_count", "token_count",
 
 @admin.register(Thread)
 class ThreadAdmin(RightsAdmin):
-    content = ("title",)
+    content = ("title", "shown_title")
     is_logged = True
 
-    list_display = ("id", "tenant", "user_id", "title", "status", "turn_count", "updated_at")
+    list_display = ("shown_title", "user_id", "tenant", "status", "turn_count", "updated_at")
     list_filter = ("status", "tenant")
     list_select_related = ("tenant",)
     search_fields = ("user_id",)
@@ -49,6 +49,10 @@ class ThreadAdmin(RightsAdmin):
         of_user = Q(tenant__in=Tenant.objects.values("pk"), user_id=search_term)
         thread_id = uuid_or_none(search_term)
         return queryset.filter(of_user | Q(pk=thread_id) if thread_id else of_user), False
+
+    @admin.display(description="title")
+    def shown_title(self, thread: Thread) -> str:
+        return thread.title or "(no title)"
 
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None

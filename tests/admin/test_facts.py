@@ -210,7 +210,7 @@ def test_the_queue_shows_what_waits_beside_what_is_known_and_what_was_said(
     html = editor.get(REVIEW)
     assert html.index(str(waiting.pk)) < html.index(str(gone.pk))
     assert ("coffee, " * 50).strip() in html
-    beside = html.partition("<h3>Now</h3>")[2].partition("</fieldset>")[0]
+    beside = html.partition(">Now</p>")[2].partition("</fieldset>")[0]
     assert "tea" in beside
     assert f"I play the {WORD}." in beside
     assert "To be forgotten" in html

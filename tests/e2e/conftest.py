@@ -155,7 +155,7 @@ class Gateway:
     def key(self, tenant: str, role: str = "service") -> "Caller":
         made = json.loads(self.manage("create_api_key", "--tenant", tenant, "--role", role, "--name", "e2e", "--json"))
         assert made["tenant"] == tenant
-        return Caller(self, made["key"])
+        return Caller(self, made["key"], tenant)
 
     def until_idle(self) -> None:
         self.manage("sweep", "--until-idle", "--timeout", "60")
@@ -167,6 +167,7 @@ class Caller:
 
     gateway: Gateway
     key: str
+    tenant: str
 
     def __call__(self, method: str, path: str, body: Any = None, *, user: str, expect: int = 200) -> Any:
         response = self.send(method, path, body, user=user)

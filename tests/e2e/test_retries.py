@@ -68,7 +68,9 @@ def test_a_request_whose_server_was_killed_is_answered_by_the_next_one(
     victim = Gateway(running.environment, running.log)
     server = victim.serve()
     with e2e_model.hold(model="main"):
-        ask_and_hang_up(Caller(victim, caller.key), thread_id, "How far is the moon?", "L-3", user, e2e_model)
+        ask_and_hang_up(
+            Caller(victim, caller.key, caller.tenant), thread_id, "How far is the moon?", "L-3", user, e2e_model
+        )
         kill(server, signal.SIGKILL)
         server.wait()
     victim.stop()

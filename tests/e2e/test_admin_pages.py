@@ -1,0 +1,156 @@
+"""What operators do in the admin, in a real browser."""
+
+import json
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from memorygw.testing import ScriptedModelServer
+from tests.e2e.browser import barriers, browser, sign_in, visit
+from tests.e2e.conftest import Caller, Gateway
+
+__all__ = ["browser"]
+
+PASSWORD = "only for tests"
+PEOPLE = """
+from django.contrib.auth.models import Group, User
+from django.core.management import call_command
+call_command("create_groups", verbosity=0)
+for group in ("viewer", "editor", "privacy officer"):
+    user, made = User.objects.get_or_create(username=group, is_staff=True)
+    user.set_password("only for tests")
+    user.save()
+    user.groups.set([Group.objects.get(name="memorygw " + group)])
+"""
+
+
+@pytest.fixture(scope="module")
+def operators(running: Gateway) -> None:
+    running.manage("shell", "-v", "0", "-c", PEOPLE)
+
+
+@pytest.fixture
+def caller(running: Gateway) -> Caller:
+    return running.key(f"tenant {uuid4().hex[:8]}", "admin")
+
+
+@pytest.fixture
+def page(browser: Browser, operators: None) -> Iterator[Page]:
+    with visit(browser) as page:
+        yield page
+
+
+def enter(page: Page, running: Gateway, operator: str, path: str = "") -> None:
+    sign_in(page, f"{running.base_url}/admin/{path}", operator, PASSWORD)
+
+
+def learn(running: Gateway, model: ScriptedModelServer, caller: Caller, said: str, **facts: str) -> str:
+    """A user tells something, from which facts are learned; the thread's id."""
+    operations = [{"op": "SET", "key": key, "value": value, "evidence": said} for key, value in facts.items()]
+    model.reply({"operations": operations}, model="cheap")
+    thread_id: str = caller.ask(said, user="ada")["thread_id"]
+    running.until_idle()
+    return thread_id
+
+
+@pytest.fixture
+def thread_id(running: Gateway, e2e_model: ScriptedModelServer, caller: Caller) -> str:
+    return learn(running, e2e_model, caller, "I play the cello.", instrument="cello")
+
+
+def test_a_transcript_is_read_and_a_fact_over_the_cap_is_refused_and_not_lost(
+    page: Page, running: Gateway, caller: Caller, thread_id: str
+) -> None:
+    enter(page, running, "editor", f"memorygw_threads/thread/{thread_id}/change/")
+    expect(page.locator("#turn-1")).to_contain_text("I play the cello.")
+    expect(page.locator("#turn-1")).to_contain_text("instrument: cello")
+    assert not barriers(page, "#content-main")
+    page.get_by_role("link", name="The person").click()
+    fact = page.locator(".memorygw-fact", has_text="cello").first
+    assert not barriers(page, "#content-main")
+    fact.get_by_text("Edit").click()
+    fact.get_by_label("Value").fill("viola " * 1_000)
+    fact.get_by_role("button", name="Save").click()
+    expect(page.locator(".field-value .errorlist")).to_be_visible()
+    assert page.locator("#id_value").input_value().startswith("viola viola")
+    assert caller.facts("ada") == {"instrument": "cello"}
+    page.locator("#id_value").fill("viola")
+    page.locator("[name=_save]").click()
+    assert caller.facts("ada") == {"instrument": "viola"}
+
+
+def waiting(page: Page, running: Gateway, model: ScriptedModelServer, caller: Caller, **facts: str) -> None:
+    caller("PATCH", "/tenant", {"review_policy": "always_extracted"}, user="ada")
+    learn(running, model, caller, "Now you know.", **facts)
+
+
+def test_what_waits_is_approved_and_rejected_by_keyboard(
+    page: Page, running: Gateway, e2e_model: ScriptedModelServer, caller: Caller, thread_id: str
+) -> None:
+    waiting(page, running, e2e_model, caller, instrument="viola", city="Turin")
+    enter(page, running, "editor", "memorygw_usermemory/fact/")
+    page.get_by_role("link", name="Review what waits").click()
+    ours = page.locator("fieldset", has_text=caller.tenant)
+    expect(ours).to_have_count(2)
+    expect(ours.first).to_contain_text("cello")
+    expect(ours.first).to_contain_text("viola")
+    assert not barriers(page, "#content-main")
+    ours.first.focus()
+    page.keyboard.press("a")
+    page.keyboard.press("r")
+    assert caller.facts("ada") == {"instrument": "cello"}
+    page.get_by_role("button", name="Decide").click()
+    expect(page.locator(".messagelist")).to_contain_text("2 decided.")
+    assert caller.facts("ada") == {"instrument": "viola"}
+
+
+def test_many_are_approved_at_once(
+    page: Page, running: Gateway, e2e_model: ScriptedModelServer, caller: Caller, thread_id: str
+) -> None:
+    waiting(page, running, e2e_model, caller, **{f"fact {n}": "x" for n in range(5)})
+    enter(page, running, "editor", "memorygw_usermemory/fact/?status__exact=pending_review")
+    for box in page.locator("#result_list tr", has_text=caller.tenant).locator(".action-select").all():
+        box.check()
+    page.locator("select[name=action]").select_option("approve")
+    page.locator("button[name=index]").click()
+    expect(page.get_by_role("radio", name="Approve", checked=True)).to_have_count(5)
+    page.get_by_role("button", name="Decide").click()
+    expect(page.locator(".messagelist")).to_contain_text("5 decided.")
+    assert len(caller.facts("ada")) == 6
+
+
+def test_a_person_is_forgotten_and_the_receipt_shown(
+    page: Page, running: Gateway, caller: Caller, thread_id: str
+) -> None:
+    enter(page, running, "privacy officer", f"memorygw_threads/thread/{thread_id}/change/")
+    page.get_by_role("link", name="The person").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export…").click()
+        page.get_by_role("button", name="Download").click()
+    assert "cello" in json.dumps(json.loads(download.value.path().read_text()))
+    page.go_back()
+    page.get_by_role("button", name="Forget…").click()
+    expect(page.locator("tr", has_text="turns")).to_contain_text("2")
+    assert not barriers(page, "#content-main")
+    page.get_by_label("To go on, type").fill("Ada")
+    page.get_by_role("button", name="Forget").click()
+    expect(page.locator("#mistyped")).to_contain_text("Nothing was done.")
+    assert caller.facts("ada") == {"instrument": "cello"}
+    page.get_by_label("To go on, type").fill("ada")
+    page.get_by_role("button", name="Forget").click()
+    expect(page.locator(".messagelist")).to_contain_text("Erased; the receipt:")
+    expect(page.locator(".field-verified")).to_be_visible()
+    assert caller.facts("ada") == {}
+    caller("GET", f"/threads/{thread_id}", user="ada", expect=404)
+
+
+def test_a_viewer_sees_no_content(page: Page, running: Gateway, caller: Caller, thread_id: str) -> None:
+    enter(page, running, "viewer", f"memorygw_threads/thread/{thread_id}/change/")
+    expect(page.locator("#turn-1")).to_be_visible()
+    assert "cello" not in page.content()
+    page.get_by_role("link", name="The person").click()
+    expect(page.locator(".memorygw-fact")).to_have_count(1)
+    assert "cello" not in page.content()
+    assert page.get_by_role("button", name="Forget…").count() == 0
