@@ -5,7 +5,7 @@ RUN = $(VENV)/bin/python
 READY = $(VENV)/.ready
 COMPILE = $(VENV)/bin/uv pip compile --quiet --universal --python-version 3.11 --custom-compile-command "make requirements" pyproject.toml
 
-.PHONY: demo serve test lint bench bench-streams bench-rights eval rows requirements
+.PHONY: demo serve test lint bench bench-streams bench-rights eval rows screenshots requirements
 
 demo: $(READY)
 	@DEBUG=true $(RUN) manage.py demo
@@ -37,6 +37,9 @@ eval: $(READY)
 
 rows: $(READY)
 	@$(RUN) -m tests.rows
+
+screenshots: $(READY)
+	@$(RUN) -m tests.screenshots
 
 requirements: $(READY)
 	$(COMPILE) --output-file requirements.txt

@@ -25,6 +25,7 @@ LISTS = [
     "memorygw/persona/",
     "memorygw/erasurereceipt/",
     "memorygw_threads/thread/",
+    "memorygw_usermemory/usermemory/",
     "memorygw_usermemory/fact/",
 ]
 

@@ -11,7 +11,7 @@ from memorygw import gateway
 from memorygw.models import ApiKey, ErasureReceipt, Persona, Tenant
 from tests.admin.conftest import LISTS, WORD, Operator
 from threads.models import Thread
-from usermemory.models import Fact
+from usermemory.models import Fact, UserMemory
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +21,8 @@ def rows(tenant: Tenant, persona: Persona, thread: Thread, fact: Fact) -> dict[s
     """List → a row of it."""
     key = gateway.create_api_key(tenant.name, role="service", name="phone")[0]
     receipt = ErasureReceipt.objects.create(tenant_id=tenant.pk, subject="hash", mode="delete", status="restored")
-    return dict(zip(LISTS, [tenant, key, persona, receipt, thread, fact], strict=True))
+    person = UserMemory.objects.get()
+    return dict(zip(LISTS, [tenant, key, persona, receipt, thread, person, fact], strict=True))
 
 
 def test_a_viewer_sees_that_there_is_something_and_no_word_of_it(viewer: Operator, rows: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def _check_postgresql(sql: str, most: int) -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}")
         [[[explained]]] = cursor.fetchall()
-    for node in _nodes(explained["Plan"]):
+    for node in nodes(explained["Plan"]):
         kind, loops = node["Node Type"], node["Actual Loops"]
         touched = node["Actual Rows"] + sum(
             node.get(f"Rows Removed by {step}", 0) for step in ("Filter", "Index Recheck")
@@ -55,10 +55,10 @@ def _check_postgresql(sql: str, most: int) -> None:
         assert touched * loops <= most, explained
 
 
-def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield plan
     for inner in plan.get("Plans", ()):
-        yield from _nodes(inner)
+        yield from nodes(inner)
 
 
 def _check_sqlite(sql: str, most: int) -> None:
@@ -68,10 +68,10 @@ def _check_sqlite(sql: str, most: int) -> None:
     searched = [line for line in plan if line.startswith("SEARCH")]
     assert any("INDEX" in line for line in searched), plan
     assert not [line for line in plan for name in _names(BIG_TABLES) if line.startswith(f"SCAN {name}")], plan
-    assert _sqlite_steps(sql) <= STEPS_PER_ROW * most, plan
+    assert sqlite_steps(sql) <= STEPS_PER_ROW * most, plan
 
 
-def _sqlite_steps(sql: str) -> int:
+def sqlite_steps(sql: str) -> int:
     """How many steps SQLite's machine takes for it: the plan does not tell how many rows a search walks."""
     steps = 0
 
