@@ -81,7 +81,7 @@ def test_a_server_killed_between_question_and_answer_leaves_just_the_question(
     thread_id = caller("POST", "/threads", {}, user="kim", expect=201)["id"]
     victim = Gateway(running.environment, running.log)
     server = victim.serve()
-    doomed = type(caller)(victim, caller.key)
+    doomed = type(caller)(victim, caller.key, caller.tenant)
     with ThreadPoolExecutor(1) as pool:
         with e2e_model.hold(model="main"):
             lost = pool.submit(doomed.ask, "Are you there?", user="kim", thread_id=thread_id)
