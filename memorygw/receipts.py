@@ -4,7 +4,7 @@ import hashlib
 import hmac
 import json
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -112,9 +112,18 @@ def is_authentic(values: dict[str, Any]) -> bool:
     return version in peppers() and hmac.compare_digest(str(values.get("seal")), _sealed(version, sealed))
 
 
+class _Encoder(DjangoJSONEncoder):
+    """Times always with milliseconds: one that is read back from the ledger is spelt as it was."""
+
+    def default(self, o: Any) -> Any:
+        if isinstance(o, datetime):
+            return o.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return super().default(o)
+
+
 def document(receipt: ErasureReceipt) -> dict[str, Any]:
     """All of a receipt, as the ledger keeps it; one that is under way is sealed there, too."""
-    text = json.dumps({name: getattr(receipt, name) for name in _SEALED}, cls=DjangoJSONEncoder)
+    text = json.dumps({name: getattr(receipt, name) for name in _SEALED}, cls=_Encoder)
     values: dict[str, Any] = json.loads(text)
     return values | {"seal": receipt.seal or _sealed(receipt.pepper_version, values)}
 

@@ -293,3 +293,11 @@ def test_the_ledger_can_be_lost_and_nothing_else_is(tenant: Tenant, folder: Path
     shutil.rmtree(folder)
     assert ready() == (200, "ok")
     assert run("verify_receipts")["problems"] == []
+
+
+@pytest.mark.parametrize("microsecond", [0, 400, 1_000, 999_999])
+def test_a_receipt_comes_back_from_the_ledger_as_it_was_sealed(three: list[ErasureReceipt], microsecond: int) -> None:
+    receipt = three[0]
+    receipt.created_at = receipt.finished_at = receipt.created_at.replace(microsecond=microsecond)
+    sealed = receipts.document(receipt)
+    assert receipts.document(receipts.from_document(sealed)) == sealed
