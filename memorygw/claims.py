@@ -8,7 +8,7 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
@@ -28,6 +28,9 @@ from memorygw.metrics import ENQUEUE_FAILED, JOB_ATTEMPTS
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 12
+GIVEN_UP = Q(due_at__isnull=True, attempts__gt=0)
+"""Nothing to do, and not because it was done: what succeeds or is answered has no attempts."""
+
 _FIRST_DELAY_SECONDS = 20
 _LONGEST_DELAY_SECONDS = 6 * 3600
 _BROKER_PAUSE_SECONDS = 10
@@ -43,7 +46,7 @@ def late_work(work: Callable[[str], None]) -> "Task[..., None]":
 
 
 class LateWorkQuerySet(models.QuerySet[Any]):
-    """The four verbs, on the database's clock, and what makes a row due."""
+    """The verbs, on the database's clock, and what makes a row due."""
 
     def note_answer(self, pk: UUID, turn_count: int, *, due: Callable[[int, int], bool]) -> UUID | None:
         """The thread was answered at ``turn_count`` turns: forget failures, decide anew; the id when it is due now.
@@ -107,6 +110,12 @@ class LateWorkQuerySet(models.QuerySet[Any]):
         )
         JOB_ATTEMPTS.labels(self.model.kind, "failed" if again else "given_up").inc()
 
+    def retry(self, pks: Iterable[UUID]) -> int:
+        """Have rows worked on now, as if for the first time: those that wait for their time and those given up, unless
+        somebody is at it; how many. What has nothing to do is not done twice."""
+        undone = self.filter(Q(due_at__isnull=False) | GIVEN_UP, pk__in=pks)
+        return undone.exclude(claim_expires_at__gt=Now()).update(due_at=Now(), attempts=0)
+
     def backlog(self) -> dict[str, float]:
         """How many rows are ``pending`` (due), ``running`` and ``waiting`` for their time, and for how many seconds the
         oldest pending one has been due. Read through the index of what is due."""
@@ -139,7 +148,10 @@ class LateWork(models.Model):
 
     class Meta:
         abstract = True
-        indexes = [models.Index(fields=["due_at"], condition=Q(due_at__isnull=False), name="%(class)s_due")]
+        # Few rows: what is due or will be, and what was given up, which is looked for by hand.
+        indexes = [
+            models.Index(fields=["due_at"], condition=Q(due_at__isnull=False) | Q(attempts__gt=0), name="%(class)s_due")
+        ]
 
     def batch_of(self, most: int) -> int:
         """How much to take on: half as much with each failed attempt. A new answer may have reset the count since the

@@ -27,7 +27,10 @@ class Tenant(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
-        permissions = [("read_content", "Can read what people said and what is known about them")]
+        permissions = [
+            ("read_content", "Can read what people said and what is known about them"),
+            ("retry_learning", "Can retry what is learned late"),
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -202,7 +205,7 @@ class ModelCall(models.Model):
     OK = "ok"
 
     id = models.UUIDField(primary_key=True, default=new_id, editable=False)
-    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="model_calls")
+    tenant = models.ForeignKey(Tenant, models.CASCADE, related_name="model_calls", db_index=False)
     thread_id = models.UUIDField(null=True, blank=True)
     run_id = models.UUIDField(null=True, blank=True)
     kind = models.CharField(max_length=20, choices=Kind)
@@ -214,8 +217,12 @@ class ModelCall(models.Model):
     created_at = models.DateTimeField(db_default=Now(), editable=False)
 
     class Meta:
-        # Erasing a person takes their threads out of here.
-        indexes = [models.Index(fields=["thread_id"], condition=Q(thread_id__isnull=False), name="modelcall_of_thread")]
+        indexes = [
+            # Erasing a person takes their threads out of here.
+            models.Index(fields=["thread_id"], condition=Q(thread_id__isnull=False), name="modelcall_of_thread"),
+            # The foreign key's, too. Sums over some days read no older row, of one tenant or of each.
+            models.Index(fields=["tenant", "created_at"], name="modelcall_by_age"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.kind} {self.outcome}"

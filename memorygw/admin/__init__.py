@@ -3,6 +3,6 @@
 from django.apps import apps
 
 if apps.is_installed("django.contrib.admin"):
-    from memorygw.admin import facts, keys, people, personas, receipts, threads
+    from memorygw.admin import facts, keys, learning, people, personas, receipts, threads, usage
 
-    __all__ = ["facts", "keys", "people", "personas", "receipts", "threads"]
+    __all__ = ["facts", "keys", "learning", "people", "personas", "receipts", "threads", "usage"]

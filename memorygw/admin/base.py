@@ -157,6 +157,15 @@ class GatewayAdmin(_ModelAdmin):
         )
 
 
+class ListOnlyAdmin(GatewayAdmin):
+    """A list and nothing else: no row has a page of its own, under any address."""
+
+    list_display_links = None
+
+    def get_urls(self) -> list[Any]:
+        return [url for url in super().get_urls() if str(url.name).endswith("_changelist")]
+
+
 class Text(forms.CharField):
     """Text as it is stored: blanks around it stay, and a browser's line breaks are those of everybody else."""
 

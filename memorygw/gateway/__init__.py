@@ -47,6 +47,7 @@ from memorygw.gateway.conversations import (
     rename_thread,
     reset_thread_memory,
 )
+from memorygw.gateway.learning import retry_learning
 from memorygw.gateway.memories import (
     MAX_REVIEWED,
     STATUSES,
@@ -201,6 +202,7 @@ __all__ = [
     "remove_user_fact",
     "rename_thread",
     "reset_thread_memory",
+    "retry_learning",
     "revoke_api_key",
     "save_persona",
     "search_memories",

@@ -109,9 +109,15 @@ def test_the_groups_can_be_made_again_and_lose_what_they_should_not_have(viewer:
         "view_apikey",
         "view_persona",
         "view_erasurereceipt",
+        "view_modelcall",
+        "view_voicesession",
         "view_thread",
+        "view_titlestate",
         "view_usermemory",
         "view_fact",
+        "view_extractionstate",
+        "view_embeddingstate",
+        "view_workingmemorystate",
     }
     assert Group.objects.count() == 4
 

@@ -12,13 +12,13 @@ from django.db.models import Model
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from memorygw.models import Tenant
+from memorygw.models import ModelCall, Tenant
 from threads.models import Thread, Turn
 from threads.store import ThreadStore
 from usermemory.models import ExtractionState, Fact, identity
 from usermemory.store import UserMemoryStore
 
-BIG_TABLES = (Thread, Turn, ExtractionState, Fact)
+BIG_TABLES = (Thread, Turn, ExtractionState, Fact, ModelCall)
 # Next to the rows that are returned: spare turns before a window, a cursor's own row, a page's first row too many.
 SPARE_ROWS = 40
 # What SQLite's machine takes to read and sort a row of many columns; one that it only passes by takes some ten.
@@ -33,9 +33,10 @@ class Reading(CaptureQueriesContext):
     def __init__(self) -> None:
         super().__init__(connection)
 
-    def assert_reads_only(self, rows: int) -> None:
-        """Every read walked an index, and read and sorted little more than ``rows`` rows."""
+    def assert_reads_only(self, rows: int, of: type[Model] | None = None) -> None:
+        """Every read (of that table) walked an index, and read and sorted little more than ``rows`` rows."""
         reads = [query["sql"] for query in self.captured_queries if query["sql"].startswith("SELECT")]
+        reads = [sql for sql in reads if of is None or of._meta.db_table in sql]
         assert reads
         check = _check_postgresql if connection.vendor == "postgresql" else _check_sqlite
         for sql in reads:

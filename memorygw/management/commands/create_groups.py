@@ -9,9 +9,15 @@ METADATA = (
     "memorygw.view_apikey",
     "memorygw.view_persona",
     "memorygw.view_erasurereceipt",
+    "memorygw.view_modelcall",
+    "memorygw.view_voicesession",
     "memorygw_threads.view_thread",
+    "memorygw_threads.view_titlestate",
     "memorygw_usermemory.view_usermemory",
     "memorygw_usermemory.view_fact",
+    "memorygw_usermemory.view_extractionstate",
+    "memorygw_usermemory.view_embeddingstate",
+    "memorygw_workingmemory.view_workingmemorystate",
 )
 CONTENT = (*METADATA, "memorygw.read_content")
 GROUPS = {
@@ -20,6 +26,7 @@ GROUPS = {
     "memorygw editor": (
         *CONTENT,
         "memorygw.change_tenant",
+        "memorygw.retry_learning",
         "memorygw.add_persona",
         "memorygw.change_persona",
         "memorygw_usermemory.change_usermemory",
