@@ -21,6 +21,7 @@ from threads.models import Run, Thread, Turn
 
 _OVER = (Run.Status.COMPLETED, Run.Status.FAILED, Run.Status.CANCELLED)
 _PROGRESS = ("last_seq", "tool_steps", "prompt_tokens", "completion_tokens", "memories", "warnings")
+_RECENT_THREADS = 100
 _NO_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None}
 
 
@@ -65,6 +66,17 @@ class RunStore:
     def get_run_at(self, thread: Thread, seq: int) -> Run | None:
         """The run whose answer is the turn of this number, if any."""
         return Run.objects.filter(thread_id=thread.pk, first_seq__lte=seq, last_seq__gte=seq).order_by("-pk").first()
+
+    def recent_runs(self, tenant_id: UUID, user_id: str, *, limit: int) -> list[Run]:
+        """The user's newest runs whose prompts had facts, each with its thread; of the threads that changed last."""
+        latest = Thread.objects.of_user(tenant_id, user_id).order_by("-updated_at", "-pk").only("title")
+        threads = {thread.pk: thread for thread in latest[:_RECENT_THREADS]}
+        runs = Run.objects.filter(thread_id__in=threads).exclude(memories=[])
+        # Not by key, whose index has the runs of everybody: who has none of late would have all of them walked.
+        newest = list(runs.order_by("-created_at", "-pk").only("thread_id", "status", "memories", "created_at")[:limit])
+        for run in newest:
+            run.thread = threads[run.thread_id]
+        return newest
 
     def waiting_run_id(self, thread_id: UUID) -> UUID | None:
         waiting = Run.objects.filter(thread_id=thread_id, status=Run.Status.AWAITING_HUMAN)

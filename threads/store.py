@@ -4,9 +4,11 @@ Every method takes the tenant. A thread that is missing, marked as deleted, or a
 `ThreadNotFoundError` (T13, T27–T29); with ``user_id`` so is another user's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import accumulate
+from operator import or_
 from typing import Any, Literal
 from uuid import UUID, uuid4
 
@@ -28,6 +30,7 @@ from memorygw.exceptions import (
 )
 from memorygw.ids import new_id
 from memorygw.paging import Page, newest_first
+from memorygw.retention import kept
 from threads.models import Run, Thread, ThreadQuerySet, TitleState, Turn
 from threads.runs import RunStore
 from threads.seen import SeenStore, histories_of
@@ -71,6 +74,10 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
         if thread is None:
             raise ThreadNotFoundError
         return thread
+
+    def find_threads(self, tenant_id: UUID, thread_ids: Collection[UUID], *, user_id: str) -> list[Thread]:
+        """Those of the threads that are the user's, in any order."""
+        return list(self._threads(tenant_id, user_id).filter(pk__in=thread_ids)) if thread_ids else []
 
     def open_session(self, tenant_id: UUID, user_id: str, session_id: str, *, persona_id: UUID | None = None) -> Thread:
         """The user's thread of this session id, made when missing; it is this persona's from now on (C24)."""
@@ -225,6 +232,17 @@ class ThreadStore(RunStore, SeenStore, WindowStore):
 
     def find_turn(self, thread: Thread, turn_id: UUID) -> Turn | None:
         return Turn.objects.filter(thread_id=thread.pk, pk=turn_id).first()
+
+    def find_turns(self, tenant_id: UUID, places: Collection[tuple[UUID, int]], *, user_id: str) -> list[Turn]:
+        """The turns of these numbers in these threads, as far as the threads are the user's; some hundred at most."""
+        if not places:
+            return []
+        # Pair by pair: each is one place of an index, and what others there are in these threads stays unread.
+        wanted = reduce(or_, (Q(thread_id=thread_id, seq=seq) for thread_id, seq in places))
+        owner = {"thread__tenant_id": tenant_id, "thread__user_id": user_id, "thread__deleted_at__isnull": True}
+        alive = kept(tenant_id, "threads", "thread__updated_at")
+        found = Turn.objects.filter(wanted, alive, **owner)
+        return list(found.defer("tool_calls", "client_view", "extras", "metadata"))
 
     def has_id(self, made_id: UUID) -> bool:
         """Whether a thread, a turn or a run has this id."""

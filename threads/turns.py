@@ -154,6 +154,14 @@ def _text_of_part(part: dict[str, Any]) -> str:
     return str(part[kind]) if kind in ("text", "refusal") else f"[{kind}]"
 
 
+def content_text(content: Any) -> str:
+    """The same of whatever is stored: what is of no known shape as the JSON that it is."""
+    try:
+        return str(text_of(content))
+    except (AttributeError, KeyError, TypeError):
+        return json.dumps(content, ensure_ascii=False, indent=2)
+
+
 def turn_tokens(turn: TurnDraft, model: str) -> int:
     """Tokens of the content and of its calls, without per-message overhead."""
     parts = turn.content if isinstance(turn.content, list) else []

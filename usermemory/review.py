@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
+from typing import Any
 from uuid import UUID
 
 from django.db import transaction
@@ -16,6 +17,7 @@ from usermemory.rows import drop_stalest, drop_stalest_texts, lock_owner
 SCANNER, TURNS, MEMORY_SAVE = "scanner", "turns", "memory_save"
 """Ways in that a review policy may cover: the scanner, learning behind answers, the tool."""
 
+_PLACE = ("tenant_id", "scope", "owner_id", "user_id", "identity")
 _REVIEWED = {
     "never": (),
     "scanner": (SCANNER,),
@@ -45,11 +47,17 @@ class ReviewStore:
 
     def current_value(self, fact: Fact) -> str | None:
         """What a waiting fact would change or delete; None: nothing, or it does not wait."""
-        if fact.status != Fact.Status.PENDING_REVIEW:
-            return None
-        owner = Owner(fact.scope, fact.owner_id, fact.user_id)
-        active = Fact.objects.of(fact.tenant_id, owner).active().filter(identity=fact.identity)
-        return active.values_list("value", flat=True).first()
+        return self.current_values([fact]).get(fact.pk)
+
+    def current_values(self, facts: Sequence[Fact]) -> dict[UUID, str]:
+        """The same for many in one query, by their ids; without those that change nothing or do not wait."""
+        places = {fact.pk: _place(fact) for fact in facts if fact.status == Fact.Status.PENDING_REVIEW}
+        if not places:
+            return {}
+        columns = zip(_PLACE, zip(*places.values(), strict=True), strict=True)
+        active = Fact.objects.active().filter(**{f"{name}__in": set(values) for name, values in columns})
+        values = {row[:-1]: row[-1] for row in active.values_list(*_PLACE, "value")}
+        return {pk: values[place] for pk, place in places.items() if place in values}
 
     def approve(self, fact: Fact, *, content_hash: str = "") -> Fact:
         """Make a waiting fact true: it replaces the active one of its key, or a proposed deletion takes that away; what
@@ -96,6 +104,10 @@ class ReviewStore:
         except (NotPendingError, MemoryNotFoundError, ErasureRunningError, ContentChangedError):
             return False
         return True
+
+
+def _place(fact: Fact) -> tuple[Any, ...]:
+    return tuple(getattr(fact, name) for name in _PLACE)
 
 
 def _most_texts(fact: Fact) -> int | None:

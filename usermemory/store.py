@@ -4,7 +4,7 @@ Every write locks the user's record first, so two writers never lose each other'
 ``MAX_FACTS`` active facts of an owner, key and value at most ``MAX_FACT_CHARS`` code points.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -82,6 +82,13 @@ class UserMemoryStore(ReviewStore, LearningStore):
         if fact is None:
             raise MemoryNotFoundError
         return fact
+
+    def find_used(self, tenant_id: UUID, user_id: str, fact_ids: Collection[UUID]) -> list[Fact]:
+        """Those of the facts that are active still, and the user's or a persona's: what prompts of theirs had."""
+        reach = Fact.objects.personal_to(tenant_id, user_id) | Fact.objects.filter(
+            tenant_id=tenant_id, scope=Fact.Scope.PERSONA
+        )
+        return list(reach.kept(tenant_id).active().filter(pk__in=fact_ids).shown()) if fact_ids else []
 
     # --- the record
 

@@ -14,6 +14,7 @@ from memorygw.exceptions import (
 )
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, refuse_unstorable, tenant_id, uuid_of
 from memorygw.gateway.personas import get_persona
+from memorygw.paging import Page, newest_first
 from memorygw.text import fold
 from usermemory.models import Owner
 from usermemory.rows import Source
@@ -25,17 +26,41 @@ MAX_FILTER_WORDS, MAX_FILTER_WORD_CHARS = 100, 200
 
 def list_memories(tenant: TenantLike, user_id: UserLike, *, status: str = "active", query: str = "") -> Iterable[Any]:
     """What is known about a user, newest change first; ``query``: every word of it is in key or value (R21–R34)."""
-    if status not in STATUSES:
-        raise InvalidError(fields={"status": [f"One of {', '.join(STATUSES)}."]})
+    memories = _with_status(tenant, user_id, status)
     refuse_unstorable("query", query)
     words = fold(query).split()
     if len(set(words)) > MAX_FILTER_WORDS or max(map(len, words), default=0) > MAX_FILTER_WORD_CHARS:
         raise InvalidError(
             fields={"query": [f"At most {MAX_FILTER_WORDS} words of {MAX_FILTER_WORD_CHARS} characters."]}
         )
-    memories = component("USER_MEMORY_STORE").list_memories(tenant_id(tenant), external_user_id(user_id))
-    found: Iterable[Any] = memories.filter(status=status).matching(query)
+    found: Iterable[Any] = memories.matching(query)
     return found
+
+
+def list_memories_page(
+    tenant: TenantLike,
+    user_id: UserLike,
+    *,
+    status: str = "active",
+    limit: int = 20,
+    ending_before: UUID | str | None = None,
+) -> Page[Any]:
+    """One page of `list_memories`, those that came last first; ``ending_before`` a memory: the next older ones.
+
+    ``has_more``: whether there are older ones. Raises `MemoryNotFoundError` for a cursor that is none of them.
+    """
+    return newest_first(
+        _with_status(tenant, user_id, status),
+        limit=limit,
+        ending_before=None if ending_before is None else _memory_id(ending_before),
+        missing=MemoryNotFoundError,
+    )
+
+
+def get_memory(tenant: TenantLike, user_id: UserLike, memory_id: UUID | str) -> Any:
+    """One that is about the user alone, in any status; what is not there or somebody else's: `MemoryNotFoundError`."""
+    store = component("USER_MEMORY_STORE")
+    return store.get_memory(tenant_id(tenant), external_user_id(user_id), _memory_id(memory_id))
 
 
 def count_memories(tenant: TenantLike, user_id: UserLike) -> dict[str, int]:
@@ -132,11 +157,17 @@ def decide_memory(tenant: TenantLike, memory_id: UUID | str, *, approve: bool, c
     return (store.approve if approve else store.reject)(waiting, content_hash=content_hash)
 
 
+def _with_status(tenant: TenantLike, user_id: UserLike, status: str) -> Any:
+    if status not in STATUSES:
+        raise InvalidError(fields={"status": [f"One of {', '.join(STATUSES)}."]})
+    memories = component("USER_MEMORY_STORE").list_memories(tenant_id(tenant), external_user_id(user_id))
+    return memories.filter(status=status)
+
+
 def _to_review(tenant: TenantLike, user_id: UserLike, memory_id: UUID | str) -> Any:
     if not conf.USER_CAN_APPROVE:
         raise ForbiddenError
-    store = component("USER_MEMORY_STORE")
-    return store.get_memory(tenant_id(tenant), external_user_id(user_id), _memory_id(memory_id))
+    return get_memory(tenant, user_id, memory_id)
 
 
 def _tenant_or_all(tenant: TenantLike | None) -> UUID | None:

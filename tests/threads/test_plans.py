@@ -13,12 +13,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from memorygw.models import ModelCall, Tenant
-from threads.models import Thread, Turn
+from threads.models import Run, Thread, Turn
 from threads.store import ThreadStore
 from usermemory.models import ExtractionState, Fact, identity
 from usermemory.store import UserMemoryStore
 
-BIG_TABLES = (Thread, Turn, ExtractionState, Fact, ModelCall)
+BIG_TABLES = (Thread, Turn, Run, ExtractionState, Fact, ModelCall)
 # Next to the rows that are returned: spare turns before a window, a cursor's own row, a page's first row too many.
 SPARE_ROWS = 40
 # What SQLite's machine takes to read and sort a row of many columns; one that it only passes by takes some ten.
@@ -187,6 +187,38 @@ def test_a_page_beside_a_cursor_is_read_without_those_before_it(tenant: Tenant) 
         newer = store.list_threads(tenant.pk, "user 7", limit=20, starting_after=mine[400].pk)
     assert (older.items, newer.items) == (mine[99:79:-1], mine[420:400:-1])
     reading.assert_reads_only(20)
+
+
+def test_turns_here_and_there_are_read_without_those_beside_them(tenant: Tenant) -> None:
+    threads = make_threads(tenant, 500, users=10)
+    mine = threads[7::10][:20]
+    for thread in mine:
+        fill(thread, 300)
+    analyze()
+    places = [(thread.pk, seq) for thread in mine for seq in (1, 150)]
+    with Reading() as reading:
+        turns = store.find_turns(tenant.pk, places, user_id="user 7")
+    assert {(turn.thread_id, turn.seq) for turn in turns} == set(places)
+    reading.assert_reads_only(2 * len(turns))
+
+
+def test_the_newest_runs_of_a_user_are_read_without_those_of_others(tenant: Tenant) -> None:
+    threads = make_threads(tenant, 5_000, users=50)
+    for thread in threads:
+        thread.updated_at = thread.created_at
+    Thread.objects.bulk_update(threads, ["updated_at"], batch_size=100)
+    runs = [
+        Run(thread=thread, memories=["x"], first_seq=1, last_seq=1, created_at=thread.created_at)
+        for thread in threads
+        for _ in range(2)
+    ]
+    Run.objects.bulk_create(runs, batch_size=1_000)
+    analyze()
+    with Reading() as reading:
+        newest = store.recent_runs(tenant.pk, "user 7", limit=20)
+    assert [run.thread for run in newest[::2]] == threads[7::50][:-11:-1]
+    # Of the 100 threads that changed last, all runs are.
+    reading.assert_reads_only(200)
 
 
 def test_due_work_is_found_without_walking_what_is_not_due(tenant: Tenant) -> None:
