@@ -137,6 +137,8 @@ AUTH_PASSWORD_VALIDATORS = [
 
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("de", "Deutsch")]
+# Found without it; `makemessages` asks where the texts of templates go, which are in no app's folder.
+LOCALE_PATHS = [BASE_DIR / "memorygw" / "locale"]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "/"
 TIME_ZONE = "UTC"

@@ -169,12 +169,13 @@ def test_the_wheel_has_our_packages_and_nothing_else(wheel: Path) -> None:
     assert {folder for folder in folders if not folder.endswith(".dist-info")} == PACKAGES
 
 
-def test_the_wheel_has_every_template_vocabulary_schema_and_type_marker(wheel: Path) -> None:
+def test_the_wheel_has_every_template_vocabulary_schema_translation_and_type_marker(wheel: Path) -> None:
     templates = {path.relative_to(ROOT): path for path in (ROOT / "templates").rglob("*") if path.is_file()}
     data = {
         path.relative_to(ROOT): path
-        for folder in ("vocabularies", "schemas")
-        for path in (ROOT / "memorygw" / folder).iterdir()
+        for folder in ("vocabularies", "schemas", "locale")
+        for path in (ROOT / "memorygw" / folder).rglob("*")
+        if path.is_file()
     }
     expected = {f"memorygw/{name.as_posix()}": path.read_bytes() for name, path in templates.items()}
     expected |= {name.as_posix(): path.read_bytes() for name, path in data.items()}
@@ -184,6 +185,7 @@ def test_the_wheel_has_every_template_vocabulary_schema_and_type_marker(wheel: P
     assert "memorygw/templates/memorygw/prompts/user_memory.txt" in expected
     assert "memorygw/vocabularies/o200k_base.tiktoken.xz" in expected
     assert "memorygw/schemas/export.schema.json" in expected
+    assert "memorygw/locale/de/LC_MESSAGES/django.mo" in expected
 
 
 def test_the_host_runs_what_is_in_its_environment(host: Host) -> None:

@@ -1,7 +1,30 @@
 """Included beside `memorygw.api.urls` by who wants the pages, under a prefix of choice."""
 
-from django.urls import URLPattern
+from collections.abc import Callable
+
+from django.contrib.auth.decorators import login_required
+from django.db import transaction
+from django.http import HttpResponseBase
+from django.urls import path
+from django.views import View
+from django.views.decorators.cache import never_cache
+
+from memorygw.pages import memory
 
 app_name = "memorygw_pages"
 
-urlpatterns: list[URLPattern] = []
+
+def view(page: type[View]) -> Callable[..., HttpResponseBase]:
+    """For who is signed in, kept by no cache. Never inside a host's ATOMIC_REQUESTS, as `memorygw.api.urls.view`."""
+    return transaction.non_atomic_requests(never_cache(login_required(page.as_view())))
+
+
+urlpatterns = [
+    path("me/memory/", view(memory.MemoryView), name="memory"),
+    path("me/memory/switch/", view(memory.SwitchView), name="switch_memory"),
+    path("me/memory/proposals/<uuid:memory_id>/", view(memory.ProposalView), name="proposal"),
+    path("me/memory/facts/<uuid:memory_id>/", view(memory.FactView), name="fact"),
+    path("me/memory/facts/<uuid:memory_id>/forget/", view(memory.ForgetFactView), name="forget_fact"),
+    path("me/memory/forget/", view(memory.ForgetAllView), name="forget_all"),
+    path("me/memory/memory.json", view(memory.DownloadView), name="download"),
+]
