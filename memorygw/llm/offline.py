@@ -15,13 +15,15 @@ from memorygw.llm.base import Completion, CompletionRequest, Piece, Pieces
 from memorygw.models import ModelCall
 
 _SPOKEN = regex.compile(r"^\[[^\]]+\] (?P<role>user|assistant): (?P<text>.*)$", regex.MULTILINE)
-_END = r"(?=[.,!?;]|\s+and\s|\s+but\s|$)"
+_END = r"(?=[.,!?;]|\s+(?:and|but|und|aber)\s|$)"
 _PATTERNS = [
-    ("name", r"\bmy name is (?P<value>[\p{L}'’ -]+?)" + _END),
-    ("home", r"\bI live in (?P<value>.+?)" + _END),
-    ("work", r"\bI work (?:as|for|at) (?P<value>.+?)" + _END),
-    ("likes", r"\bI (?:like|love|enjoy) (?P<value>.+?)" + _END),
-    ("allergy", r"\bI(?: am|'m|’m) allergic to (?P<value>.+?)" + _END),
+    ("name", r"\b(?:my name is|mein Name ist|ich heiße) (?P<value>[\p{L}'’ -]+?)" + _END),
+    ("home", r"\b(?:I live in|ich wohne in) (?P<value>.+?)" + _END),
+    ("work", r"\b(?:I work (?:as|for|at)|ich arbeite (?:als|für|bei)) (?P<value>.+?)" + _END),
+    ("way to work", r"\bI (?P<value>cycle|walk|run|drive|take the [\p{L} ]+?) to work" + _END),
+    ("way to work", r"\bfahre (?P<value>mit [\p{L} ]+?) zur Arbeit" + _END),
+    ("likes", r"\b(?:I (?:like|love|enjoy)|ich mag) (?P<value>.+?)" + _END),
+    ("allergy", r"\b(?:I(?: am|'m|’m) allergic to|allergisch gegen) (?P<value>.+?)" + _END),
     ("", r"\bmy favou?rite (?P<key>[\p{L} ]+?) is (?P<value>.+?)" + _END),
     ("language", r"\bplease (?:answer|speak|write)(?: to me)? in (?P<value>\p{L}+)" + _END),
 ]
@@ -29,6 +31,7 @@ _ASKED_TO_REMEMBER = regex.compile(
     r"\bremember (?:that )?my (?P<key>[\p{L} ]+?) is (?P<value>.+?)" + _END, regex.IGNORECASE
 )
 _FORGET = regex.compile(r"\bforget (?:about )?my (?P<key>[\p{L} ]+?)" + _END, regex.IGNORECASE)
+_REMARK = "(Offline model: no language model is configured.)"
 _FACT_LINES = regex.compile(r"<user_memory>\n[^\n]*\n(?P<lines>.*?)\n</user_memory>", regex.DOTALL)
 
 
@@ -66,12 +69,17 @@ def _said(prompt: str, role: str) -> list[str]:
 
 def _operations(prompt: str) -> Iterator[dict[str, str]]:
     for text in _said(prompt, "user"):
-        for key, pattern in _PATTERNS:
-            for match in regex.finditer(pattern, text, regex.IGNORECASE):
-                named = match["key"].strip().lower() if not key else ""
-                yield {"op": "SET", "key": key or f"favourite {named}", "value": match["value"].strip()}
+        yield from _stated(text)
         for match in _FORGET.finditer(text):
             yield {"op": "DELETE", "key": match["key"].strip().lower(), "value": ""}
+
+
+def _stated(text: str) -> Iterator[dict[str, str]]:
+    for key, pattern in _PATTERNS:
+        for match in regex.finditer(pattern, text, regex.IGNORECASE):
+            named = match["key"].strip().lower() if not key else ""
+            fact = {"key": key or f"favourite {named}", "value": match["value"].strip()}
+            yield {"op": "SET", **fact, "evidence": match[0]}
 
 
 def _notes(prompt: str) -> dict[str, object]:
@@ -92,9 +100,17 @@ def _call(request: CompletionRequest) -> dict[str, Any] | None:
 
 
 def _answer(request: CompletionRequest) -> str:
+    """What it reads in the question, and what memory told it; of a question without a fact, the latter alone."""
+    last = request.messages[-1]
+    said = str(last["content"]) if last["role"] == "user" else ""
+    stated = [f"{fact['key']}: {fact['value']}" for fact in _stated(said)]
     system = next((str(m["content"]) for m in request.messages if m["role"] == "system"), "")
     block = _FACT_LINES.search(system)
-    if block is None:
-        return "I know nothing about you yet. (Offline model: no language model is configured.)"
-    known = "; ".join(block["lines"].splitlines())
-    return f"I remember this about you: {known}. (Offline model: no language model is configured.)"
+    known = block["lines"].splitlines() if block else []
+    parts = [
+        f"I read this in what you say: {'; '.join(stated)}." if stated else "",
+        f"I remember this about you: {'; '.join(known)}." if known else "",
+        "" if stated or known else "I know nothing about you yet.",
+        _REMARK,
+    ]
+    return " ".join(part for part in parts if part)

@@ -56,3 +56,31 @@ def test_what_the_assistant_says_is_nobodys_fact(tenant: Tenant) -> None:
 def test_it_is_deterministic() -> None:
     request = CompletionRequest(kind="CHAT", model="x", messages=[{"role": "user", "content": "Hello"}])
     assert OfflineClient().complete(request) == OfflineClient().complete(request)
+
+
+@pytest.mark.parametrize(
+    ("said", "facts"),
+    [
+        ("My name is Ada and I cycle to work.", {"name": "Ada", "way to work": "cycle"}),
+        ("Ich heiße Ada und fahre mit dem Rad zur Arbeit.", {"name": "Ada", "way to work": "mit dem Rad"}),
+        ("Ich wohne in Turin und bin allergisch gegen Nüsse.", {"home": "Turin", "allergy": "Nüsse"}),
+    ],
+)
+def test_what_the_playground_suggests_is_learned_with_its_source(
+    tenant: Tenant, said: str, facts: dict[str, str]
+) -> None:
+    assert learned(tenant, said) == facts
+    for memory in gateway.list_memories(tenant, "ada"):
+        [source] = gateway.get_memory_sources(tenant, "ada", memory.id)["sources"]
+        assert source.content == said
+
+
+def test_it_says_what_it_reads_in_a_question_and_what_memory_told_it(tenant: Tenant) -> None:
+    first = gateway.ask(tenant, "ada", "My name is Ada and I cycle to work.")
+    assert first.answer.content.startswith("I read this in what you say: name: Ada; way to work: cycle. (Offline model")
+    learn()
+    known = gateway.ask(tenant, "ada", "I live in Turin.").answer.content
+    assert known.startswith(
+        "I read this in what you say: home: Turin. I remember this about you: name: Ada; way to work: cycle. (Offline"
+    )
+    assert gateway.ask(tenant, "ada", "What do you know?").answer.content.startswith("I remember this about you: ")
