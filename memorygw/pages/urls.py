@@ -10,6 +10,7 @@ from django.views import View
 from django.views.decorators.cache import never_cache
 
 from memorygw.pages import memory
+from memorygw.pages.playground import playground
 
 app_name = "memorygw_pages"
 
@@ -27,4 +28,5 @@ urlpatterns = [
     path("me/memory/facts/<uuid:memory_id>/forget/", view(memory.ForgetFactView), name="forget_fact"),
     path("me/memory/forget/", view(memory.ForgetAllView), name="forget_all"),
     path("me/memory/memory.json", view(memory.DownloadView), name="download"),
+    path("playground/", playground, name="playground"),
 ]
