@@ -45,12 +45,13 @@ def _secret_key() -> str:
     return _kept_secret("secret_key")
 
 
-def _kept_secret(name: str) -> str:
+def _kept_secret(name: str, length: int = 67) -> str:
+    """Made once and kept in a file: so many characters that can stand in a URL."""
     file = DATA_DIR / name
     if not file.exists():
         DATA_DIR.mkdir(exist_ok=True)
         file.touch(mode=0o600)
-        file.write_text(secrets.token_urlsafe(50))
+        file.write_text(secrets.token_urlsafe(length)[:length])
     return file.read_text()
 
 
@@ -84,6 +85,8 @@ if not DATABASE_URL:
 DATABASES = {"default": _database(DATABASE_URL)}
 if DEBUG:
     MEMORYGW_PEPPER = globals().get("MEMORYGW_PEPPER") or f"1:{_kept_secret('pepper')}"
+    # Of the login that `serve` makes. A host has no such setting, and gets no such login.
+    DEVELOPER_PASSWORD = _kept_secret("developer_password", 12)
 if DATABASE_URL == DEFAULT_DATABASE_URL:
     MEMORYGW_ERASURE_LEDGER = globals().get("MEMORYGW_ERASURE_LEDGER", str(DATA_DIR / "erasures"))
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -11,6 +11,7 @@ from memorygw.api.parsers import MAX_BODY_BYTES
 from memorygw.claims import has_broker
 from memorygw.conf import conf
 from memorygw.management.embedded import EmbeddedWorker
+from memorygw.management.welcome import welcome
 
 
 class Command(BaseCommand):
@@ -43,7 +44,10 @@ class Command(BaseCommand):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         base_url = f"http://{options['host']}:{server.effective_port}"
         self.stdout.write(f"memorygw listens on {base_url}")
-        self.stdout.write(f"API docs: {base_url}/api/v1/docs. Model client: {conf.LLM_CLIENT}.")
+        self.stdout.write(f"Model client: {conf.LLM_CLIENT}")
+        self.stdout.flush()
+        for line in welcome(base_url, options["host"]):
+            self.stdout.write(line)
         self.stdout.flush()
         try:
             server.run()
