@@ -12,7 +12,8 @@ demo: $(READY)
 
 serve: $(READY)
 	@DEBUG=true $(RUN) manage.py migrate --verbosity 0
-	@DEBUG=true $(RUN) manage.py serve --port $(or $(PORT),8000)
+	@# It learns after each answer, so that it can be watched.
+	@MEMORYGW_EXTRACT_EVERY_TURNS=$${MEMORYGW_EXTRACT_EVERY_TURNS:-2} DEBUG=true $(RUN) manage.py serve --port $(or $(PORT),8000)
 
 test: $(READY)
 	@$(RUN) -m pytest $(ARGS)

@@ -143,7 +143,8 @@ LANGUAGES = [("en", "English"), ("de", "Deutsch")]
 # Found without it; `makemessages` asks where the texts of templates go, which are in no app's folder.
 LOCALE_PATHS = [BASE_DIR / "memorygw" / "locale"]
 LOGIN_URL = "login"
-LOGIN_REDIRECT_URL = LOGOUT_REDIRECT_URL = "/"
+LOGIN_REDIRECT_URL = "memorygw_pages:memory"
+LOGOUT_REDIRECT_URL = LOGIN_URL
 TIME_ZONE = "UTC"
 USE_TZ = True
 APPEND_SLASH = False
