@@ -14,12 +14,12 @@ from memorygw import gateway
 from memorygw.admin.base import may_read, uuid_or_none
 from memorygw.admin.facts import is_editable
 from memorygw.admin.rights import RightsAdmin
-from memorygw.admin.transcript import content_text
 from memorygw.exceptions import ErasureRunningError
 from memorygw.models import ErasureReceipt, Tenant
 from memorygw.receipts import receipts_of
 from memorygw.text import clean
 from threads.models import Run, Thread
+from threads.turns import content_text
 from usermemory.models import Fact, UserMemory
 from workingmemory.models import WorkingMemoryState
 

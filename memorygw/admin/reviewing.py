@@ -11,12 +11,12 @@ from django.http import HttpRequest, HttpResponse
 
 from memorygw import gateway
 from memorygw.admin.base import GatewayAdmin, uuid_or_none
-from memorygw.admin.transcript import content_text
 from memorygw.exceptions import ContentChangedError, ErasureRunningError, NotFoundError, NotPendingError
 from memorygw.text import clean, cut
 from threads.models import Turn
+from threads.turns import content_text
 from usermemory.models import Fact
-from usermemory.review import content_hash
+from usermemory.review import ReviewStore, content_hash
 
 MOST = 100
 CHARS_QUOTED = 500
@@ -38,10 +38,8 @@ def page(admin: GatewayAdmin, request: HttpRequest, queryset: Any, *, preset: st
     """The oldest of what waits among these. ``preset``: the decision that is ticked already."""
     waiting = queryset.filter(status=Fact.Status.PENDING_REVIEW).select_related("tenant").shown()
     facts = list(waiting.order_by("created_at", "pk")[:MOST])
-    current, quotes = _current_values(facts), _quotes(facts)
-    shown = [
-        Waiting(fact, content_hash(fact), current.get(_place(fact)), quotes.get(_source(fact), "")) for fact in facts
-    ]
+    current, quotes = ReviewStore().current_values(facts), _quotes(facts)
+    shown = [Waiting(fact, content_hash(fact), current.get(fact.pk), quotes.get(_source(fact), "")) for fact in facts]
     return admin.render(request, "review.html", "Review", preset=preset, waiting=shown)
 
 
@@ -63,19 +61,6 @@ def decide(request: HttpRequest) -> tuple[list[tuple[Fact, str]], int]:
             continue
         decided.append((made, decision))
     return decided, len(wanted) - len(decided)
-
-
-def _current_values(facts: Sequence[Fact]) -> dict[tuple[Any, ...], str]:
-    active = Fact.objects.active().filter(
-        tenant_id__in={fact.tenant_id for fact in facts},
-        owner_id__in={fact.owner_id for fact in facts},
-        identity__in={fact.identity for fact in facts},
-    )
-    return {_place(fact): fact.value for fact in active.shown()}
-
-
-def _place(fact: Fact) -> tuple[Any, ...]:
-    return fact.tenant_id, fact.scope, fact.owner_id, fact.user_id, fact.identity
 
 
 def _quotes(facts: Sequence[Fact]) -> dict[tuple[Any, ...], str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from memorygw.text import clean, cut
 from threads.models import Thread, Turn
-from threads.turns import text_of
+from threads.turns import content_text
 from usermemory.models import Fact
 
 TURNS_SHOWN = 50
@@ -81,14 +81,6 @@ def passages(turn: Turn) -> list[Passage]:
     calls = turn.tool_calls if isinstance(turn.tool_calls, list) else [turn.tool_calls] if turn.tool_calls else []
     # Half a character is no text of a page; JSON may hold one, escaped.
     return [Passage(clean(text), clean(label)) for label, text in [*said, *map(_call, calls)]]
-
-
-def content_text(content: Any) -> str:
-    """Text, or the texts of parts; what is of no known shape as the JSON that it is."""
-    try:
-        return str(text_of(content))
-    except (AttributeError, KeyError, TypeError):
-        return _spelt(content)
 
 
 def _call(call: Any) -> tuple[str, str]:
