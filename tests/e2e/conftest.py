@@ -194,6 +194,20 @@ class Caller:
         return {fact["key"]: fact["value"] for fact in self("GET", "/facts", user=user)["items"]}
 
 
+def tell(caller: Caller, model: ScriptedModelServer, said: str, user: str, **facts: str) -> str:
+    """A user says something in a new thread, and facts are learned from it; the thread's id."""
+
+    def known() -> Any:
+        return caller("GET", "/memories/count", user=user)
+
+    operations = [{"op": "SET", "key": key, "value": value, "evidence": said} for key, value in facts.items()]
+    model.reply({"operations": operations}, model="cheap")
+    before = known()
+    thread_id: str = caller.ask(said, user=user)["thread_id"]
+    wait_for(lambda: known() != before, "what is learned")
+    return thread_id
+
+
 def kill(process: "subprocess.Popen[str]", number: int) -> None:
     """Signal the process and everything it started."""
     if process.poll() is None:

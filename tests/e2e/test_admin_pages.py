@@ -9,12 +9,12 @@ from playwright.sync_api import Browser, Page, expect
 
 from memorygw.testing import ScriptedModelServer
 from tests.e2e.browser import barriers, browser, sign_in, visit
-from tests.e2e.conftest import Caller, Gateway
+from tests.e2e.conftest import Caller, Gateway, tell
 
 __all__ = ["browser"]
 
 PASSWORD = "only for tests"
-PEOPLE = """
+OPERATORS = """
 from django.contrib.auth.models import Group, User
 from django.core.management import call_command
 call_command("create_groups", verbosity=0)
@@ -23,21 +23,28 @@ for group in ("viewer", "editor", "privacy officer"):
     user.set_password("only for tests")
     user.save()
     user.groups.set([Group.objects.get(name="memorygw " + group)])
+from memorygw import gateway
+for tenant in {tenants}:
+    print(tenant, gateway.create_api_key(tenant, role="admin", name="e2e")[1])
 """
 
 
 @pytest.fixture(scope="module")
-def operators(running: Gateway) -> None:
-    running.manage("shell", "-v", "0", "-c", PEOPLE)
+def callers(running: Gateway) -> Iterator[Caller]:
+    """One for each test, each of a tenant of its own; and operators of each group."""
+    tenants = [f"tenant-{uuid4().hex[:8]}" for _ in range(5)]
+    made = running.manage("shell", "-v", "0", "-c", OPERATORS.format(tenants=tenants))
+    keys = dict(line.split() for line in made.splitlines() if line.startswith("tenant-"))
+    return (Caller(running, key, tenant) for tenant, key in keys.items())
 
 
 @pytest.fixture
-def caller(running: Gateway) -> Caller:
-    return running.key(f"tenant {uuid4().hex[:8]}", "admin")
+def caller(callers: Iterator[Caller]) -> Caller:
+    return next(callers)
 
 
 @pytest.fixture
-def page(browser: Browser, operators: None) -> Iterator[Page]:
+def page(browser: Browser) -> Iterator[Page]:
     with visit(browser) as page:
         yield page
 
@@ -46,18 +53,9 @@ def enter(page: Page, running: Gateway, operator: str, path: str = "") -> None:
     sign_in(page, f"{running.base_url}/admin/{path}", operator, PASSWORD)
 
 
-def learn(running: Gateway, model: ScriptedModelServer, caller: Caller, said: str, **facts: str) -> str:
-    """A user tells something, from which facts are learned; the thread's id."""
-    operations = [{"op": "SET", "key": key, "value": value, "evidence": said} for key, value in facts.items()]
-    model.reply({"operations": operations}, model="cheap")
-    thread_id: str = caller.ask(said, user="ada")["thread_id"]
-    running.until_idle()
-    return thread_id
-
-
 @pytest.fixture
-def thread_id(running: Gateway, e2e_model: ScriptedModelServer, caller: Caller) -> str:
-    return learn(running, e2e_model, caller, "I play the cello.", instrument="cello")
+def thread_id(e2e_model: ScriptedModelServer, caller: Caller) -> str:
+    return tell(caller, e2e_model, "I play the cello.", "ada", instrument="cello")
 
 
 def test_a_transcript_is_read_and_a_fact_over_the_cap_is_refused_and_not_lost(
@@ -81,15 +79,15 @@ def test_a_transcript_is_read_and_a_fact_over_the_cap_is_refused_and_not_lost(
     assert caller.facts("ada") == {"instrument": "viola"}
 
 
-def waiting(page: Page, running: Gateway, model: ScriptedModelServer, caller: Caller, **facts: str) -> None:
+def waiting(model: ScriptedModelServer, caller: Caller, **facts: str) -> None:
     caller("PATCH", "/tenant", {"review_policy": "always_extracted"}, user="ada")
-    learn(running, model, caller, "Now you know.", **facts)
+    tell(caller, model, "Now you know.", "ada", **facts)
 
 
 def test_what_waits_is_approved_and_rejected_by_keyboard(
     page: Page, running: Gateway, e2e_model: ScriptedModelServer, caller: Caller, thread_id: str
 ) -> None:
-    waiting(page, running, e2e_model, caller, instrument="viola", city="Turin")
+    waiting(e2e_model, caller, instrument="viola", city="Turin")
     enter(page, running, "editor", "memorygw_usermemory/fact/")
     page.get_by_role("link", name="Review what waits").click()
     ours = page.locator("fieldset", has_text=caller.tenant)
@@ -109,7 +107,7 @@ def test_what_waits_is_approved_and_rejected_by_keyboard(
 def test_many_are_approved_at_once(
     page: Page, running: Gateway, e2e_model: ScriptedModelServer, caller: Caller, thread_id: str
 ) -> None:
-    waiting(page, running, e2e_model, caller, **{f"fact {n}": "x" for n in range(5)})
+    waiting(e2e_model, caller, **{f"fact {n}": "x" for n in range(5)})
     enter(page, running, "editor", "memorygw_usermemory/fact/?status__exact=pending_review")
     for box in page.locator("#result_list tr", has_text=caller.tenant).locator(".action-select").all():
         box.check()

@@ -10,14 +10,15 @@ from playwright.sync_api import Browser, Page, expect
 
 from memorygw.testing import ScriptedModelServer
 from tests.e2e.browser import barriers, browser, sign_in, visit
-from tests.e2e.conftest import Caller, Gateway
+from tests.e2e.conftest import Caller, Gateway, tell
 
 __all__ = ["browser"]
 
 PASSWORD = "only for tests"
-PERSON = """
+LOGINS = """
 from django.contrib.auth.models import User
-print(User.objects.create_user("{name}", password="only for tests", is_staff=True).pk)
+for name in {names}:
+    print(name, User.objects.create_user(name, password="only for tests", is_staff=True).pk)
 """
 
 
@@ -34,19 +35,18 @@ class Person:
         return self.caller.facts(self.id)
 
 
+@pytest.fixture(scope="module")
+def people(running: Gateway) -> Iterator[Person]:
+    """One for each test: a process that makes a login takes as long as some tests."""
+    names = [f"person-{uuid4().hex[:8]}" for _ in range(8)]
+    made = running.manage("shell", "-v", "0", "-c", LOGINS.format(names=names))
+    caller = running.key("default", "admin")
+    return (Person(name, number, caller) for name, number in map(str.split, made.splitlines()))
+
+
 @pytest.fixture
-def person(running: Gateway) -> Person:
-    name = f"person-{uuid4().hex[:8]}"
-    number = running.manage("shell", "-v", "0", "-c", PERSON.format(name=name)).strip()
-    return Person(name, number, running.key("default", "admin"))
-
-
-def tell(running: Gateway, model: ScriptedModelServer, person: Person, said: str, **facts: str) -> None:
-    """The person says something, from which facts are learned."""
-    operations = [{"op": "SET", "key": key, "value": value, "evidence": said} for key, value in facts.items()]
-    model.reply({"operations": operations}, model="cheap")
-    person.caller.ask(said, user=person.id)
-    running.until_idle()
+def person(people: Iterator[Person]) -> Person:
+    return next(people)
 
 
 @pytest.fixture(params=["with JavaScript", "without"])
@@ -58,9 +58,9 @@ def page(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
 def test_a_person_corrects_decides_forgets_and_takes_along_what_is_remembered(
     page: Page, running: Gateway, e2e_model: ScriptedModelServer, person: Person
 ) -> None:
-    tell(running, e2e_model, person, "I play the cello.", instrument="cello", city="Turin")
+    tell(person.caller, e2e_model, "I play the cello.", person.id, instrument="cello", city="Turin")
     person.caller("PATCH", "/tenant", {"review_policy": "always_extracted"}, user=person.id)
-    tell(running, e2e_model, person, "And the viola, and I drink tea.", instrument="viola", drink="tea")
+    tell(person.caller, e2e_model, "And the viola, and I drink tea.", person.id, instrument="viola", drink="tea")
     person.caller("PATCH", "/tenant", {"review_policy": ""}, user=person.id)
 
     sign_in(page, f"{running.base_url}/me/memory/", person.name, PASSWORD)
@@ -101,7 +101,7 @@ def test_a_person_corrects_decides_forgets_and_takes_along_what_is_remembered(
 def test_the_page_has_no_barriers_in_either_language_light_or_dark(
     browser: Browser, running: Gateway, e2e_model: ScriptedModelServer, person: Person
 ) -> None:
-    tell(running, e2e_model, person, "I play the cello.", instrument="cello")
+    tell(person.caller, e2e_model, "I play the cello.", person.id, instrument="cello")
     person.caller.ask("What do I play?", user=person.id)
     for locale, scheme, width in (("en-GB", "light", 1280), ("de-DE", "dark", 390)):
         options = {"locale": locale, "color_scheme": scheme, "viewport": {"width": width, "height": 844}}
