@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 WIDTHS = {1280: 900, 390: 844}
-NAME, PASSWORD = "developer", "only for pictures"
+NAME, PASSWORD, TITLE = "ada", "only for pictures", "Cycling to work"
 TALK = [
     ("user", "Hi! I am Ada. I cycle to work, even when it rains."),
     ("assistant", "Then good mudguards matter more than anything else. How far is it?"),
@@ -36,17 +36,18 @@ def story() -> str:
     from tests.admin.conftest import make_fact
     from threads.models import Run
     from threads.turns import TurnDraft
+    from usermemory.models import ExtractionState, Owner
     from workingmemory.models import WorkingMemoryState
 
     me = str(User.objects.create_superuser(NAME, password=PASSWORD).pk)
     tenant, now = Tenant.objects.get(name=Tenant.DEFAULT), timezone.now()
-    thread = gateway.create_thread(tenant, me, title="Cycling to work")
+    thread = gateway.create_thread(tenant, me, title=TITLE)
     gateway.append_turns(tenant, me, thread.pk, [TurnDraft(role=role, content=text) for role, text in TALK])
-    source = {"owner": gateway_owner(me), "source_thread": thread}
+    source: dict[str, Any] = {"owner": Owner.user(me), "source_thread": thread}
     known = [
         make_fact(tenant, key="name", value="Ada", source_seq=1, **source),
         make_fact(tenant, key="commute", value="by bicycle, nine kilometres", source_seq=3, **source),
-        make_fact(tenant, key="favourite river", value="the Po", origin="manual", owner=gateway_owner(me)),
+        make_fact(tenant, key="favourite river", value="the Po", origin="manual", owner=Owner.user(me)),
     ]
     waits = {"status": "pending_review", "confidence": 0.7, **source}
     make_fact(tenant, key="allergy", value="dairy", source_seq=3, **waits)
@@ -71,15 +72,11 @@ def story() -> str:
                 outcome="ok" if random.random() > 0.1 else "timeout",
             )
             ModelCall.objects.filter(pk=call.pk).update(created_at=now - timedelta(days=days, minutes=5))
+    failed = {"answered": 4, "due_at": now + timedelta(hours=1), "attempts": 3, "last_error": "timeout"}
+    ExtractionState.objects.update_or_create(pk=thread.pk, defaults=failed)
     gateway.create_thread(tenant, "somebody else")
     gateway.forget_user(tenant, "somebody else", requested_by="command")
     return me
-
-
-def gateway_owner(user_id: str) -> Any:
-    from usermemory.models import Owner
-
-    return Owner.user(user_id)
 
 
 @contextmanager
@@ -97,25 +94,38 @@ def serving() -> Iterator[str]:
         process.wait(20)
 
 
+def look(page: "Page") -> None:
+    """Nothing has to be done."""
+
+
+def chat(page: "Page") -> None:
+    """Say something new, and wait for what is learned from it."""
+    page.get_by_role("textbox", name="Message").fill("I live in Turin, and I am allergic to peanuts.")
+    page.get_by_role("button", name="Send").click()
+    page.get_by_role("log").get_by_text("I read this").wait_for()
+    page.get_by_role("region", name="What was learned").get_by_text("peanuts").first.wait_for()
+
+
 def pages(me: str) -> dict[str, tuple[str, Callable[["Page"], None]]]:
     """Name of the picture → path, and what to do there first."""
     from memorygw.models import ErasureReceipt
     from threads.models import Thread
     from usermemory.models import UserMemory
 
-    thread = Thread.objects.get(title=f"{TALK and 'Cycling to work'}")
+    thread = Thread.objects.get(title=TITLE)
     person = UserMemory.objects.get(user_id=me)
     receipt = ErasureReceipt.objects.get()
-
-    def nothing(page: "Page") -> None:
-        pass
-
     return {
-        "admin-person": (f"/admin/memorygw_usermemory/usermemory/{person.pk}/change/", nothing),
-        "admin-thread": (f"/admin/memorygw_threads/thread/{thread.pk}/change/", nothing),
-        "admin-facts": ("/admin/memorygw_usermemory/fact/", nothing),
-        "admin-review": ("/admin/memorygw_usermemory/fact/review/", nothing),
-        "admin-receipt": (f"/admin/memorygw/erasurereceipt/{receipt.pk}/change/", nothing),
+        "memory": ("/me/memory/", look),
+        "admin-person": (f"/admin/memorygw_usermemory/usermemory/{person.pk}/change/", look),
+        "admin-thread": (f"/admin/memorygw_threads/thread/{thread.pk}/change/", look),
+        "admin-facts": ("/admin/memorygw_usermemory/fact/", look),
+        "admin-review": ("/admin/memorygw_usermemory/fact/review/", look),
+        "admin-usage": ("/admin/memorygw/modelcall/", look),
+        "admin-learning": ("/admin/memorygw_usermemory/extractionstate/", look),
+        "admin-receipt": (f"/admin/memorygw/erasurereceipt/{receipt.pk}/change/", look),
+        # The last, since it adds to the story.
+        "playground": ("/playground/", chat),
     }
 
 
