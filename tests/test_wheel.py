@@ -365,6 +365,21 @@ def test_the_docs_page_shows_our_schema(api: Api) -> None:
     assert "/memory/api/v1/schema" in answer.text
 
 
+def test_the_pages_are_there_under_the_hosts_prefix_and_in_its_language(host: Host) -> None:
+    code = """
+from django.contrib.auth.models import User
+from django.contrib.staticfiles import finders
+from django.test import Client
+client = Client(SERVER_NAME="127.0.0.1", headers={"accept-language": "de"})
+away = client.get("/mine/me/memory/")
+client.force_login(User.objects.create_user("ann"))
+page = client.get("/mine/me/memory/")
+found = ["Mein Gedächtnis" in page.content.decode(), bool(finders.find("memorygw/pages.css"))]
+print(json.dumps([away.headers["Location"], page.status_code, *found]))
+"""
+    assert host.script(code) == ["/accounts/login/?next=/mine/me/memory/", 200, True, True]
+
+
 def test_it_is_alive_and_ready(api: Api) -> None:
     assert api("GET", "/livez").status_code == 200
     assert api("GET", "/readyz").status_code == 200

@@ -12,4 +12,5 @@ class PostsView(APIView):
 urlpatterns = [
     path("posts", PostsView.as_view()),
     path("memory/", include("memorygw.api.urls")),
+    path("mine/", include("memorygw.pages.urls")),
 ]
