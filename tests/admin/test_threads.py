@@ -15,7 +15,7 @@ from memorygw.models import Tenant
 from tests.admin.conftest import WORD, Operator, make_fact, queries
 from threads.models import Thread, Turn
 from threads.turns import TurnDraft
-from usermemory.models import Fact
+from usermemory.models import Fact, Owner, UserMemory
 
 pytestmark = pytest.mark.django_db
 
@@ -117,15 +117,28 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_hostile_text_is_shown_as_text(reader: Operator, tenant: Tenant, text: str) -> None:
+def test_hostile_text_is_shown_as_text(editor: Operator, tenant: Tenant, text: str) -> None:
     thread = gateway.create_thread(tenant, f"ada{text[:20]}".replace("\x08\x1b", ""), title=text[:100].strip())
     calls = [{"id": text[:50], "type": "function", "function": {"name": text, "arguments": text}}]
     store(thread, 1, content=text)
     store(thread, 2, role="assistant", tool_calls=calls, refusal=text, model=text[:100])
     store(thread, 3, role="tool", tool_call_id=text[:50], content=[{"type": "text", "text": text}])
-    fact = make_fact(tenant, key=text[:500], value=text, source_thread=thread, source_seq=1)
-    facts = "memorygw_usermemory/fact/"
-    for html in (page(reader, thread), reader.get(LIST), reader.get(facts), reader.get(f"{facts}{fact.pk}/change/")):
+    owner = Owner.user(thread.user_id)
+    fact = make_fact(tenant, owner=owner, key=text[:500], value=text, source_thread=thread, source_seq=1)
+    make_fact(tenant, owner=owner, key="waits", value=text, source_thread=thread, source_seq=1, status="pending_review")
+    person = UserMemory.objects.get(user_id=thread.user_id)
+    facts, people = "memorygw_usermemory/fact/", "memorygw_usermemory/usermemory/"
+    pages = (
+        f"{LIST}{thread.pk}/change/",
+        LIST,
+        facts,
+        f"{facts}{fact.pk}/change/",
+        f"{facts}{fact.pk}/delete/",
+        f"{facts}review/",
+        people,
+        f"{people}{person.pk}/change/",
+    )
+    for html in map(editor.get, pages):
         assert "<script>alert" not in html
         assert "<img src=x" not in html
         assert html.count("</body>") == 1
