@@ -88,6 +88,6 @@ def test_what_is_refused_and_what_was_done_are_told_in_german(ada: Person) -> No
     german: dict[str, Any] = {"headers": {"Accept-Language": "de"}}
     fact = gateway.upsert_user_fact(Tenant.DEFAULT, ada.id, "city", "Turin")
     refused = ada.client.post(f"{MEMORY}facts/{fact.pk}/", {"key": "city", "value": "4111 1111 1111 1111"}, **german)
-    assert "Zahlungsdaten werden nicht gemerkt" in refused.content.decode()
+    assert "Zahlungsdaten werden nicht ins Gedächtnis" in refused.content.decode()
     ada.client.post(f"{MEMORY}facts/{fact.pk}/forget/", **german)
     assert "Die Angabe wurde vergessen." in ada.client.get(MEMORY, **german).content.decode()
