@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Page, Route, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Locator, Page, Route, expect, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 # The first two are for root in a container; the others keep the browser from asking for its maker's servers.
@@ -17,6 +17,9 @@ FLAGS = ("no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-b
 MORE_FLAGS = ("disable-component-update", "disable-sync")
 # A form that is shown again with an error, or a page that is refused, is no fault of the page.
 EXPECTED = ("status of 4", "favicon")
+
+# Two suites may share this machine.
+expect.set_options(timeout=20_000)
 
 
 def chromium_path() -> str | None:
@@ -69,12 +72,17 @@ def visit(browser: Browser, **options: Any) -> Iterator[Page]:
     assert not complaints
 
 
+def press(button: Locator) -> None:
+    """Click, and wait for the page that comes of it: a click alone does not wait for the form to be sent."""
+    with button.page.expect_navigation():
+        button.click()
+
+
 def sign_in(page: Page, url: str, name: str, password: str) -> None:
     page.goto(url)
     page.fill("input[name=username]", name)
     page.fill("input[name=password]", password)
-    page.locator("form:has(input[name=password]) [type=submit]").click()
-    page.wait_for_load_state()
+    press(page.locator("form:has(input[name=password]) [type=submit]"))
 
 
 def barriers(page: Page, within: str = "") -> list[str]:

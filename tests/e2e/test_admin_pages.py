@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from memorygw.testing import ScriptedModelServer
-from tests.e2e.browser import barriers, browser, sign_in, visit
+from tests.e2e.browser import barriers, browser, press, sign_in, visit
 from tests.e2e.conftest import Caller, Gateway, tell
 
 __all__ = ["browser"]
@@ -65,17 +65,17 @@ def test_a_transcript_is_read_and_a_fact_over_the_cap_is_refused_and_not_lost(
     expect(page.locator("#turn-1")).to_contain_text("I play the cello.")
     expect(page.locator("#turn-1")).to_contain_text("instrument: cello")
     assert not barriers(page, "#content-main")
-    page.get_by_role("link", name="The person").click()
+    press(page.get_by_role("link", name="The person"))
     fact = page.locator(".memorygw-fact", has_text="cello").first
     assert not barriers(page, "#content-main")
     fact.get_by_text("Edit").click()
     fact.get_by_label("Value").fill("viola " * 1_000)
-    fact.get_by_role("button", name="Save").click()
+    press(fact.get_by_role("button", name="Save"))
     expect(page.locator(".field-value .errorlist")).to_be_visible()
     assert page.locator("#id_value").input_value().startswith("viola viola")
     assert caller.facts("ada") == {"instrument": "cello"}
     page.locator("#id_value").fill("viola")
-    page.locator("[name=_save]").click()
+    press(page.locator("[name=_save]"))
     assert caller.facts("ada") == {"instrument": "viola"}
 
 
@@ -89,7 +89,7 @@ def test_what_waits_is_approved_and_rejected_by_keyboard(
 ) -> None:
     waiting(e2e_model, caller, instrument="viola", city="Turin")
     enter(page, running, "editor", "memorygw_usermemory/fact/")
-    page.get_by_role("link", name="Review what waits").click()
+    press(page.get_by_role("link", name="Review what waits"))
     ours = page.locator("fieldset", has_text=caller.tenant)
     expect(ours).to_have_count(2)
     expect(ours.first).to_contain_text("cello")
@@ -99,7 +99,7 @@ def test_what_waits_is_approved_and_rejected_by_keyboard(
     page.keyboard.press("a")
     page.keyboard.press("r")
     assert caller.facts("ada") == {"instrument": "cello"}
-    page.get_by_role("button", name="Decide").click()
+    press(page.get_by_role("button", name="Decide"))
     expect(page.locator(".messagelist")).to_contain_text("2 decided.")
     assert caller.facts("ada") == {"instrument": "viola"}
 
@@ -112,9 +112,9 @@ def test_many_are_approved_at_once(
     for box in page.locator("#result_list tr", has_text=caller.tenant).locator(".action-select").all():
         box.check()
     page.locator("select[name=action]").select_option("approve")
-    page.locator("button[name=index]").click()
+    press(page.locator("button[name=index]"))
     expect(page.get_by_role("radio", name="Approve", checked=True)).to_have_count(5)
-    page.get_by_role("button", name="Decide").click()
+    press(page.get_by_role("button", name="Decide"))
     expect(page.locator(".messagelist")).to_contain_text("5 decided.")
     assert len(caller.facts("ada")) == 6
 
@@ -123,21 +123,21 @@ def test_a_person_is_forgotten_and_the_receipt_shown(
     page: Page, running: Gateway, caller: Caller, thread_id: str
 ) -> None:
     enter(page, running, "privacy officer", f"memorygw_threads/thread/{thread_id}/change/")
-    page.get_by_role("link", name="The person").click()
+    press(page.get_by_role("link", name="The person"))
+    press(page.get_by_role("button", name="Export…"))
     with page.expect_download() as download:
-        page.get_by_role("button", name="Export…").click()
         page.get_by_role("button", name="Download").click()
     assert "cello" in json.dumps(json.loads(download.value.path().read_text()))
     page.go_back()
-    page.get_by_role("button", name="Forget…").click()
+    press(page.get_by_role("button", name="Forget…"))
     expect(page.locator("tr", has_text="turns")).to_contain_text("2")
     assert not barriers(page, "#content-main")
     page.get_by_label("To go on, type").fill("Ada")
-    page.get_by_role("button", name="Forget").click()
+    press(page.get_by_role("button", name="Forget"))
     expect(page.locator("#mistyped")).to_contain_text("Nothing was done.")
     assert caller.facts("ada") == {"instrument": "cello"}
     page.get_by_label("To go on, type").fill("ada")
-    page.get_by_role("button", name="Forget").click()
+    press(page.get_by_role("button", name="Forget"))
     expect(page.locator(".messagelist")).to_contain_text("Erased; the receipt:")
     expect(page.locator(".field-verified")).to_be_visible()
     assert caller.facts("ada") == {}
@@ -148,7 +148,7 @@ def test_a_viewer_sees_no_content(page: Page, running: Gateway, caller: Caller, 
     enter(page, running, "viewer", f"memorygw_threads/thread/{thread_id}/change/")
     expect(page.locator("#turn-1")).to_be_visible()
     assert "cello" not in page.content()
-    page.get_by_role("link", name="The person").click()
+    press(page.get_by_role("link", name="The person"))
     expect(page.locator(".memorygw-fact")).to_have_count(1)
     assert "cello" not in page.content()
     assert page.get_by_role("button", name="Forget…").count() == 0

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from memorygw.testing import ScriptedModelServer
-from tests.e2e.browser import barriers, browser, sign_in, visit
+from tests.e2e.browser import barriers, browser, press, sign_in, visit
 from tests.e2e.conftest import Caller, Gateway, tell
 
 __all__ = ["browser"]
@@ -66,19 +66,19 @@ def test_a_person_corrects_decides_forgets_and_takes_along_what_is_remembered(
     sign_in(page, f"{running.base_url}/me/memory/", person.name, PASSWORD)
     expect(page.get_by_role("heading", name="My memory")).to_be_visible()
     expect(page.get_by_text("I play the cello.").first).to_be_visible()
-    page.get_by_role("button", name="Approve instrument").click()
-    page.get_by_role("button", name="Reject drink").click()
+    press(page.get_by_role("button", name="Approve instrument"))
+    press(page.get_by_role("button", name="Reject drink"))
     assert person.facts == {"instrument": "viola", "city": "Turin"}
 
     city = page.get_by_role("listitem").filter(has_text="Turin")
     city.locator("summary", has_text="Edit").click()
     city.get_by_label("What is remembered").fill("a city " * 100)
-    city.get_by_role("button", name="Save").click()
+    press(city.get_by_role("button", name="Save"))
     kept = page.get_by_label("What is remembered")
     expect(page.locator(".errorlist")).to_be_visible()
     assert kept.input_value().startswith("a city a city")
     kept.fill("Milan")
-    page.get_by_role("button", name="Save").click()
+    press(page.get_by_role("button", name="Save"))
     assert person.facts == {"instrument": "viola", "city": "Milan"}
 
     with page.expect_download() as download:
@@ -87,14 +87,14 @@ def test_a_person_corrects_decides_forgets_and_takes_along_what_is_remembered(
 
     viola = page.get_by_role("listitem").filter(has_text="viola")
     viola.locator("summary", has_text="Forget").click()
-    viola.get_by_role("button", name="Forget for good").click()
+    press(viola.get_by_role("button", name="Forget for good"))
     assert person.facts == {"city": "Milan"}
-    page.get_by_role("button", name="off").click()
+    press(page.get_by_role("button", name="off"))
     person.caller.ask("I moved to Rome.", user=person.id)
     running.until_idle()
-    page.get_by_role("link", name="Forget everything").click()
+    press(page.get_by_role("link", name="Forget everything"))
     page.get_by_role("checkbox").check()
-    page.get_by_role("button", name="Forget").click()
+    press(page.get_by_role("button", name="Forget"))
     assert person.facts == {}
 
 
