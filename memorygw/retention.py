@@ -34,15 +34,18 @@ def kept(tenant_id: UUID, kind: str, column: str = "updated_at") -> Q:
     return Q() if days is None else Q(**{f"{column}__gt": after(-days * _DAY_SECONDS)})
 
 
-def kept_of_all(kind: str) -> Q:
-    """The same for the rows of all tenants; a query for those that have days of their own."""
+def kept_of_all(kind: str, prefix: str = "") -> Q:
+    """The same for the rows of all tenants, or of what ``prefix`` leads to; a query for those that have days of their
+    own."""
     days = conf.RETENTION_DAYS.get(kind)
-    within = Q() if days is None else Q(updated_at__gt=after(-days * _DAY_SECONDS))
+    column, tenant = f"{prefix}updated_at", f"{prefix}tenant_id"
+    within = Q() if days is None else Q(**{f"{column}__gt": after(-days * _DAY_SECONDS)})
     names = conf.RETENTION_DAYS.get("tenants", {})
     own = list(Tenant.objects.filter(name__in=names).values_list("pk", flat=True)) if names else []
     if not own:
         return within
-    return reduce(or_, (Q(kept(pk, kind), tenant_id=pk) for pk in own), Q(~Q(tenant_id__in=own), within))
+    others = Q(~Q(**{f"{tenant}__in": own}), within)
+    return reduce(or_, (Q(kept(pk, kind, column), **{tenant: pk}) for pk in own), others)
 
 
 def policy(tenant_id: UUID) -> dict[str, int]:

@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, cast
-from uuid import UUID
 
 from django import forms
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
+from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 
 from memorygw.exceptions import MemorygwError
+from memorygw.ids import uuid_or_none
 
 READ_CONTENT = "memorygw.read_content"
 MAX_LISTED = 1_000
@@ -29,13 +31,6 @@ else:
 def may_read(request: HttpRequest) -> bool:
     """Whether whoever looks may see what people said and what is known about them."""
     return bool(getattr(request, "user", None) and request.user.has_perm(READ_CONTENT))
-
-
-def uuid_or_none(text: str) -> UUID | None:
-    try:
-        return UUID(text)
-    except ValueError:
-        return None
 
 
 class LimitedPaginator(_Paginator):
@@ -155,6 +150,37 @@ class GatewayAdmin(_ModelAdmin):
             action_flag=flag,
             change_message=message,
         )
+
+
+class PageAdmin(GatewayAdmin):
+    """Rows that open as a page of our own in place of a form; ``related`` are read along."""
+
+    related: ClassVar[Sequence[str]] = ("tenant",)
+
+    def show(self, request: HttpRequest, row: Any) -> HttpResponse:
+        raise NotImplementedError
+
+    def take(self, request: HttpRequest, row: Any) -> HttpResponse:
+        """What is posted to the page: nothing, unless it says so."""
+        raise PermissionDenied
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        pk = uuid_or_none(object_id)
+        return pk and self.get_queryset(request).select_related(*self.related).filter(pk=pk).first()
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        row = self.get_object(request, unquote(object_id))
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        if row is None:
+            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return,attr-defined]
+        if request.method not in ("GET", "HEAD"):
+            return self.take(request, row)
+        if may_read(request):
+            self.log_opening(request, row)
+        return self.show(request, row)
 
 
 class ListOnlyAdmin(GatewayAdmin):

@@ -13,9 +13,10 @@ from django.urls import path, reverse
 
 from memorygw import gateway
 from memorygw.admin import reviewing
-from memorygw.admin.base import CHANGED, MAX_LISTED, GatewayAdmin, GatewayForm, Text, may_read, uuid_or_none
+from memorygw.admin.base import CHANGED, MAX_LISTED, GatewayAdmin, GatewayForm, Text, may_read
 from memorygw.admin.fact_filters import ConfidenceFilter, PersonaFilter
 from memorygw.exceptions import MemoryKeyTakenError, MemoryNotFoundError
+from memorygw.ids import uuid_or_none
 from memorygw.models import Tenant
 from memorygw.retention import kept_of_all
 from memorygw.text import cut

@@ -11,10 +11,11 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from memorygw import gateway
-from memorygw.admin.base import may_read, uuid_or_none
+from memorygw.admin.base import may_read
 from memorygw.admin.facts import is_editable
 from memorygw.admin.rights import RightsAdmin
 from memorygw.exceptions import ErasureRunningError
+from memorygw.ids import uuid_or_none
 from memorygw.models import ErasureReceipt, Tenant
 from memorygw.receipts import receipts_of
 from memorygw.text import clean
@@ -90,7 +91,10 @@ def _notes(threads: Sequence[Thread]) -> list[Notes]:
 
 
 def _used(person: UserMemory, threads: Sequence[Thread]) -> list[Used]:
-    runs = list(Run.objects.filter(thread__in=[thread.pk for thread in threads]).order_by("-pk")[:SHOWN])
+    # `gateway.list_answers` leaves out what a persona told of all its users, which an operator wants to see.
+    of_threads = Run.objects.filter(thread__in=[thread.pk for thread in threads])
+    # Not by key, whose index has the runs of everybody.
+    runs = list(of_threads.order_by("-created_at", "-pk")[:SHOWN])
     ids = {uuid for uuid in map(uuid_or_none, chain.from_iterable(run.memories for run in runs)) if uuid}
     known = Fact.objects.filter(tenant_id=person.tenant_id, pk__in=ids).shown()
     facts = {str(fact.pk): fact for fact in known}
@@ -123,42 +127,22 @@ class PersonAdmin(RightsAdmin):
         found = queryset.filter(tenant__in=Tenant.objects.values("pk"), user_id=search_term)
         return (found if search_term else queryset), False
 
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        pk = uuid_or_none(object_id)
-        return pk and self.get_queryset(request).select_related("tenant").filter(pk=pk).first()
+    def show(self, request: HttpRequest, row: UserMemory) -> HttpResponse:
+        may_edit = request.user.has_perm("memorygw_usermemory.change_fact") and may_read(request)
+        page = page_of(row, with_content=may_read(request), may_edit=may_edit)
+        return self.render(request, "person.html", f"Person {row.user_id}", person=row, page=page, **self._may(request))
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        person = self.get_object(request, object_id)
-        if not self.has_view_permission(request, person):
-            raise PermissionDenied
-        if person is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return,attr-defined]
-        if request.method == "POST":
-            return self._switch(request, person)
-        if may_read(request):
-            self.log_opening(request, person)
-        page = page_of(
-            person,
-            with_content=may_read(request),
-            may_edit=request.user.has_perm("memorygw_usermemory.change_fact") and may_read(request),
-        )
-        return self.render(
-            request, "person.html", f"Person {person.user_id}", person=person, page=page, **self._may(request)
-        )
-
-    def _switch(self, request: HttpRequest, person: UserMemory) -> HttpResponse:
+    def take(self, request: HttpRequest, row: UserMemory) -> HttpResponse:
         """Memory on or off for the person."""
-        if not self.has_change_permission(request, person):
+        wanted = request.POST.get("memory")
+        if not self.has_change_permission(request, row) or wanted not in ("on", "off"):
             raise PermissionDenied
-        enabled = request.POST.get("memory") == "on"
         try:
-            gateway.set_user_memory(person.tenant_id, person.user_id, enabled=enabled)
+            gateway.set_user_memory(row.tenant_id, row.user_id, enabled=wanted == "on")
         except ErasureRunningError as error:
             self.message_user(request, str(error), "error")
         else:
-            self.log_change(request, person, f"Memory switched {'on' if enabled else 'off'}.")
+            self.log_change(request, row, f"Memory switched {wanted}.")
         return HttpResponseRedirect(request.path)
 
     def _may(self, request: HttpRequest) -> Mapping[str, Any]:

@@ -10,8 +10,10 @@ from django.db.models import Q
 from django.http import HttpRequest, HttpResponse
 
 from memorygw import gateway
-from memorygw.admin.base import GatewayAdmin, uuid_or_none
+from memorygw.admin.base import GatewayAdmin
 from memorygw.exceptions import ContentChangedError, ErasureRunningError, NotFoundError, NotPendingError
+from memorygw.ids import uuid_or_none
+from memorygw.retention import kept_of_all
 from memorygw.text import clean, cut
 from threads.models import Turn
 from threads.turns import content_text
@@ -48,7 +50,9 @@ def decide(request: HttpRequest) -> tuple[list[tuple[Fact, str]], int]:
     wanted = {
         pk: str(decision)
         for name, decision in request.POST.items()
-        if decision in (APPROVE, REJECT) and (pk := uuid_or_none(name.removeprefix(_DECISION)))
+        if decision in (APPROVE, REJECT)
+        and name.startswith(_DECISION)
+        and (pk := uuid_or_none(name.removeprefix(_DECISION)))
     }
     decided = []
     for fact in Fact.objects.filter(pk__in=list(wanted)[:MOST]).shown():
@@ -67,7 +71,9 @@ def _quotes(facts: Sequence[Fact]) -> dict[tuple[Any, ...], str]:
     sources = {_source(fact) for fact in facts if fact.source_thread_id and fact.source_seq}
     if not sources:
         return {}
-    turns = Turn.objects.filter(reduce(or_, (Q(thread_id=thread, seq=seq) for thread, seq in sources)))
+    quoted = reduce(or_, (Q(thread_id=thread, seq=seq) for thread, seq in sources))
+    # What is hidden from its user is hidden here.
+    turns = Turn.objects.filter(quoted, kept_of_all("threads", "thread__"), thread__deleted_at__isnull=True)
     texts = {(turn.thread_id, turn.seq): content_text(turn.content) for turn in turns.only("thread", "seq", "content")}
     return {place: cut(clean(text), CHARS_QUOTED) for place, text in texts.items()}
 

@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from memorygw import gateway
-from memorygw.admin.base import CHANGED, GatewayAdmin
+from memorygw.admin.base import CHANGED, GatewayAdmin, PageAdmin
 from memorygw.exceptions import ErasureRunningError, LedgerError, ThreadBusyError
 from memorygw.models import ErasureReceipt
 from memorygw.receipts import residuals
@@ -89,7 +89,7 @@ _EXPORTING = Deed(
 )
 
 
-class RightsAdmin(GatewayAdmin):
+class RightsAdmin(PageAdmin):
     """A list of rows that have a tenant and a user, whose people are forgotten, anonymised and exported from there."""
 
     actions: Sequence[Any] = ("forget_people", "anonymize_people", "export_person")

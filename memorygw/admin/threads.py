@@ -5,15 +5,14 @@ from itertools import groupby
 from typing import Any
 
 from django.contrib import admin, messages
-from django.contrib.admin.utils import unquote
-from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from memorygw import gateway
-from memorygw.admin.base import may_read, uuid_or_none
+from memorygw.admin.base import may_read
 from memorygw.admin.rights import MOST, NOBODY, REFUSALS, Deed, RightsAdmin, ask, is_confirmed
 from memorygw.admin.transcript import page_of
+from memorygw.ids import uuid_or_none
 from memorygw.models import Tenant
 from memorygw.retention import kept_of_all
 from threads.models import Thread
@@ -30,6 +29,7 @@ class ThreadAdmin(RightsAdmin):
     list_display = ("shown_title", "user_id", "tenant", "status", "turn_count", "updated_at")
     list_filter = ("status", "tenant")
     list_select_related = ("tenant",)
+    related = ("tenant", "persona")
     search_fields = ("user_id",)
     search_help_text = "A user's id or a thread's, whole. The list ends after 1,000."
     actions = ("forget_threads", *RightsAdmin.actions)
@@ -54,36 +54,18 @@ class ThreadAdmin(RightsAdmin):
     def shown_title(self, thread: Thread) -> str:
         return thread.title or "(no title)"
 
-    def change_view(
-        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
-    ) -> HttpResponse:
-        if request.method not in ("GET", "HEAD"):
-            raise PermissionDenied
-        thread = self.get_object(request, unquote(object_id))
-        if not self.has_view_permission(request, thread):
-            raise PermissionDenied
-        if thread is None:
-            return self._get_obj_does_not_exist_redirect(request, self.opts, object_id)  # type: ignore[no-any-return,attr-defined]
+    def show(self, request: HttpRequest, row: Thread) -> HttpResponse:
         is_read = may_read(request)
-        if is_read:
-            self.log_opening(request, thread)
-        page = page_of(thread, request.GET.get("after", ""), with_content=is_read)
-        columns = [(name.replace("_", " "), getattr(thread, name)) for name in _SHOWN]
-        person = UserMemory.objects.filter(tenant_id=thread.tenant_id, user_id=thread.user_id).first()
         return self.render(
             request,
             "thread.html",
-            str(thread),
-            thread=thread,
+            str(row),
+            thread=row,
             may_read=is_read,
-            columns=columns,
-            page=page,
-            person=person,
+            columns=[(name.replace("_", " "), getattr(row, name)) for name in _SHOWN],
+            page=page_of(row, request.GET.get("after", ""), with_content=is_read),
+            person=UserMemory.objects.filter(tenant_id=row.tenant_id, user_id=row.user_id).first(),
         )
-
-    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
-        pk = uuid_or_none(object_id)
-        return pk and self.get_queryset(request).select_related("tenant", "persona").filter(pk=pk).first()
 
     @admin.action(description="Forget the chosen threads…", permissions=["forget_threads"])
     def forget_threads(self, request: HttpRequest, queryset: Any) -> HttpResponse | None:

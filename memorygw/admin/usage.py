@@ -14,7 +14,8 @@ from django.db.models.functions import TruncDate
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 
-from memorygw.admin.base import MAX_LISTED, ListOnlyAdmin, uuid_or_none
+from memorygw.admin.base import MAX_LISTED, ListOnlyAdmin
+from memorygw.ids import uuid_or_none
 from memorygw.models import ModelCall, Tenant
 
 SPANS = (7, 30, 90)

@@ -11,7 +11,7 @@ from django.db.models.functions import Now
 from memorygw.conf import ReviewPolicy, Strategy, component
 from memorygw.exceptions import InvalidError, PersonaNameTakenError, PersonaNotFoundError, TenantNotFoundError
 from memorygw.gateway.arguments import TenantLike, refuse_unstorable, tenant_id, uuid_of
-from memorygw.ids import new_id
+from memorygw.ids import new_id, uuid_or_none
 from memorygw.models import Persona, Tenant
 from memorygw.paging import Page, newest_first
 from memorygw.tools import NAME, is_tool_name, unknown_memory_tools
@@ -178,16 +178,8 @@ def _problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "max_facts", "At least 1, or null."
     if (name := values.get("recall_tool_name", "")) and (not NAME.fullmatch(name) or is_tool_name(name)):
         yield "recall_tool_name", "1 to 64 letters, digits, _ and -, and no other tool's name."
-    if "name" in values and (not values["name"] or _is_uuid(values["name"])):
+    if "name" in values and (not values["name"] or uuid_or_none(values["name"])):
         yield "name", "Neither blank nor a UUID."
-
-
-def _is_uuid(text: str) -> bool:
-    try:
-        UUID(text)
-    except ValueError:
-        return False
-    return True
 
 
 @contextmanager

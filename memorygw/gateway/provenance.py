@@ -7,6 +7,7 @@ from uuid import UUID
 
 from memorygw.conf import component
 from memorygw.gateway.arguments import TenantLike, UserLike, external_user_id, tenant_id
+from memorygw.ids import uuid_or_none
 
 MAX_FACTS_LISTED = 50
 """As many facts of one answer are looked up."""
@@ -51,14 +52,14 @@ def list_answers(tenant: TenantLike, user_id: UserLike, *, limit: int = 20) -> l
     """The user's newest runs whose prompts had facts about them, newest first."""
     tenant_pk, user = tenant_id(tenant), external_user_id(user_id)
     runs = component("THREAD_STORE").recent_runs(tenant_pk, user, limit=limit)
-    ids = {UUID(pk) for run in runs for pk in run.memories[:MAX_FACTS_LISTED]}
-    facts = {fact.id: fact for fact in component("USER_MEMORY_STORE").find_used(tenant_pk, user, ids)}
+    ids = {pk for run in runs for pk in map(uuid_or_none, run.memories[:MAX_FACTS_LISTED]) if pk}
+    facts = {str(fact.id): fact for fact in component("USER_MEMORY_STORE").find_used(tenant_pk, user, ids)}
     answers = [_answer(run, facts) for run in runs]
     return [answer for answer in answers if answer.facts or answer.gone]
 
 
-def _answer(run: Any, facts: Mapping[UUID, Any]) -> PastAnswer:
-    listed = [facts.get(UUID(pk)) for pk in run.memories[:MAX_FACTS_LISTED]]
+def _answer(run: Any, facts: Mapping[str, Any]) -> PastAnswer:
+    listed = [facts.get(pk) for pk in run.memories[:MAX_FACTS_LISTED]]
     # What a persona knows is nobody's own, and not theirs to see.
     own = [fact for fact in listed if fact and fact.scope != "persona"]
     return PastAnswer(run, own, listed.count(None), len(run.memories) - len(listed))

@@ -218,6 +218,23 @@ def test_the_queue_shows_what_waits_beside_what_is_known_and_what_was_said(
     assert "Review what waits" in editor.get(LIST)
 
 
+def test_a_turn_that_is_hidden_from_its_user_is_not_quoted(
+    editor: Operator, tenant: Tenant, thread: Thread, settings: Settings
+) -> None:
+    make_fact(tenant, key="drink", value="coffee", status="pending_review", source_thread=thread, source_seq=1)
+    said, long_ago = f"I play the {WORD}.", timezone.now() - timedelta(days=40)
+    assert said in editor.get(REVIEW)
+    Thread.objects.update(updated_at=long_ago)
+    settings.MEMORYGW_RETENTION_DAYS = {"threads": 30}
+    assert said not in editor.get(REVIEW)
+    settings.MEMORYGW_RETENTION_DAYS = {"threads": 30, "tenants": {tenant.name: {"threads": 60}}}
+    assert said in editor.get(REVIEW)
+    Thread.objects.update(deleted_at=long_ago)
+    html = editor.get(REVIEW)
+    assert said not in html
+    assert "coffee" in html
+
+
 def test_what_waits_is_approved_or_rejected_or_left(
     editor: Operator, tenant: Tenant, tea: Fact, settings: Settings, persona: Persona
 ) -> None:

@@ -147,6 +147,9 @@ def test_memory_is_switched_off_and_on(editor: Operator, reader: Operator, tenan
         assert gateway.user_memory_enabled(tenant, "ada") == enabled
     assert "Memory switched off." in LogEntry.objects.values_list("change_message", flat=True)
     reader.post(f"{LIST}{ada.pk}/change/", 403, memory="off")
+    editor.post(f"{LIST}{ada.pk}/change/", 403)
+    editor.post(f"{LIST}{ada.pk}/change/", 403, memory="perhaps")
+    assert gateway.user_memory_enabled(tenant, "ada")
     UserMemory.objects.update(erasing_at=timezone.now())
     editor.post(f"{LIST}{ada.pk}/change/", 302, memory="off")
     assert UserMemory.objects.get(pk=ada.pk).memory_enabled

@@ -1,23 +1,22 @@
 """What `serve` says once it listens, and the login that it makes in development."""
 
-import io
-import signal
-from contextlib import suppress
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from django.apps import apps
 from django.contrib.auth.models import User
-from django.core.management import call_command
-from django.db import OperationalError
 from django.test import Client
 from django.urls import clear_url_caches, include, path
 from pytest_django import Settings
 
-from memorygw.management import welcome as module
-from memorygw.management.commands import serve
 from memorygw.management.welcome import welcome
+from tests.e2e.conftest import PYTHON, ROOT, clean_environment
 
 ADDRESS, PASSWORD = "http://127.0.0.1:8000", "aV-4_z0Q9sTx"
 
@@ -97,30 +96,40 @@ def test_where_others_may_reach_it_it_makes_none_and_says_so(development: Settin
     assert not User.objects.exists()
 
 
-def test_without_tables_it_makes_none_and_says_so(development: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: str) -> None:
-        raise OperationalError("no such table: auth_user")
-
-    monkeypatch.setattr(module, "_make_developer", fail)
-    [words] = login()
-    assert words.startswith("No login was made: the database does not answer")
+def in_development(folder: Path) -> dict[str, str]:
+    return clean_environment(
+        DEBUG="true", DATABASE_URL=f"sqlite:///{folder / 'memorygw.sqlite3'}", PYTHONUNBUFFERED="1"
+    )
 
 
-def test_serve_says_first_where_it_listens_and_the_login_once(
-    development: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Server:
-        effective_port = 8123
+@contextmanager
+def serving(folder: Path) -> Iterator[list[str]]:
+    """What `serve` prints in development on a database in this folder, up to the line about the login."""
+    command = [*PYTHON, "manage.py", "serve", "--port", "0"]
+    process = subprocess.Popen(command, cwd=ROOT, env=in_development(folder), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        printed = [""]
+        while not printed[-1].startswith(("Sign in", "No login")):
+            printed.append(process.stdout.readline())
+            assert printed[-1], f"It ended: {printed}"
+        yield printed[1:]
+    finally:
+        process.terminate()
+        process.wait(20)
+        process.stdout.close()
 
-        def run(self) -> None: ...
-        def close(self) -> None: ...
 
-    monkeypatch.setattr(serve, "create_server", lambda *_, **__: Server())
-    monkeypatch.setattr(serve, "has_broker", lambda: True)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    out = io.StringIO()
-    call_command("serve", stdout=out)
-    first, *others = out.getvalue().splitlines()
-    assert first == "memorygw listens on http://127.0.0.1:8123"
-    assert "Playground:   http://127.0.0.1:8123/playground/" in others
-    assert out.getvalue().count(PASSWORD) == 1
+def test_without_tables_serve_makes_no_login_and_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path) as printed:
+        assert printed[-1].startswith("No login was made: the database does not answer")
+
+
+def test_serve_says_first_where_it_listens_and_last_who_may_sign_in(tmp_path: Path) -> None:
+    migrate = [*PYTHON, "manage.py", "migrate", "--verbosity", "0"]
+    subprocess.run(migrate, cwd=ROOT, env=in_development(tmp_path), check=True)
+    with serving(tmp_path) as printed:
+        first, *_, last = printed
+        assert re.fullmatch(r"memorygw listens on http://127\.0\.0\.1:\d+\n", first)
+        assert f"Playground:   {first.split()[-1]}/playground/\n" in printed
+        assert last.startswith("Sign in as developer / ")
