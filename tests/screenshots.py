@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
+    from memorygw.models import Tenant
+
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
 WIDTHS = {1280: 900, 390: 844}
@@ -32,7 +34,7 @@ def story() -> str:
     from django.utils import timezone
 
     from memorygw import gateway
-    from memorygw.models import ModelCall, Tenant
+    from memorygw.models import Tenant
     from tests.admin.conftest import make_fact
     from threads.models import Run
     from threads.turns import TurnDraft
@@ -58,6 +60,19 @@ def story() -> str:
     Run.objects.create(
         thread=thread, status="completed", finished_at=now, first_seq=3, last_seq=4, memories=[str(f.pk) for f in known]
     )
+    month_of_calls(tenant)
+    failed = {"answered": 4, "due_at": now + timedelta(hours=1), "attempts": 3, "last_error": "timeout"}
+    ExtractionState.objects.update_or_create(pk=thread.pk, defaults=failed)
+    gateway.create_thread(tenant, "somebody else")
+    gateway.forget_user(tenant, "somebody else", requested_by="command")
+    return me
+
+
+def month_of_calls(tenant: "Tenant") -> None:
+    from django.utils import timezone
+
+    from memorygw.models import ModelCall
+
     random = Random(7)
     for days in range(30):
         for kind in ("CHAT", "MEMORY_USER", "MEMORY_WORKING"):
@@ -71,12 +86,7 @@ def story() -> str:
                 latency_ms=random.randrange(300, 2_500),
                 outcome="ok" if random.random() > 0.1 else "timeout",
             )
-            ModelCall.objects.filter(pk=call.pk).update(created_at=now - timedelta(days=days, minutes=5))
-    failed = {"answered": 4, "due_at": now + timedelta(hours=1), "attempts": 3, "last_error": "timeout"}
-    ExtractionState.objects.update_or_create(pk=thread.pk, defaults=failed)
-    gateway.create_thread(tenant, "somebody else")
-    gateway.forget_user(tenant, "somebody else", requested_by="command")
-    return me
+            ModelCall.objects.filter(pk=call.pk).update(created_at=timezone.now() - timedelta(days=days, minutes=5))
 
 
 @contextmanager
